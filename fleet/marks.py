@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 _REASON = re.compile(r"^sickbay:(?P<incident>[A-Za-z0-9-]{1,64}):(?P<rule>[a-z0-9-]{1,64})(?:\s|$)")
-# Slurm appends these to a reason during a reboot (scontrol(1), "scontrol reboot"; measured on 22.05 and 24.11).
+# Slurm appends these to a reason during a reboot (scontrol(1); measured on 22.05 and 24.11).
 _SLURM_REBOOT_SUFFIX = re.compile(r"(?: : reboot (?:issued|complete|timed out|requested))+$")
 MAX_REASON_CHARS = 250
 

@@ -114,7 +114,7 @@ class ArrayRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """One job (or pod) as its scheduler reports it. ``id`` is what actions use: ``4711``, ``700_3``, ``ns/pod``.
+    """One job (or pod) as its scheduler reports it. ``id`` is what actions use (``700_3``, ``ns/pod``).
 
     ``raw_id`` is Slurm's plain number (array tasks have one of their own). ``state`` is Slurm's, lower
     case; COMPLETING wins over an ended base. ``state_reason`` and ``state_text`` are Slurm's words for

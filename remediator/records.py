@@ -151,7 +151,7 @@ class WordKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """A human word that binds us: hold a node, pause a pool (``target`` None: the fleet), cool down a node."""
+    """A human word that binds us: hold or cool down a node, pause a pool (``target`` None: the fleet)."""
 
     kind: WordKind
     target: str | None
