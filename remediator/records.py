@@ -185,6 +185,26 @@ class StoredFinding:
     clear_reason: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strike:
+    """One mark against a GPU (``uuid``; None: the whole node), kept for months: a lemon is handed over."""
+
+    at: float
+    node: str
+    rule: str
+    uuid: str | None = None
+    incident: str | None = None
+    id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What retention removed."""
+
+    inbox: int
+    steps: int
+
+
 @dataclass(frozen=True, slots=True)
 class Added:
     """What happened to a batch of events: how many were new, how many were there already."""
@@ -199,7 +219,11 @@ class LedgerTransaction(Protocol):
     # -- inbox
     def add_events(self, events: Sequence[InboxEvent], received_at: float) -> Added: ...
     def add_alert(self, key: str, payload: Mapping[str, object], received_at: float) -> bool: ...
-    def pending_inbox(self, limit: int) -> Sequence[InboxItem]: ...
+    def pending_inbox(self, limit: int) -> Sequence[InboxItem]:
+        """What is stored and not yet processed, oldest first."""
+        ...
+
+    def pending_inbox_count(self) -> int: ...
     def mark_processed(self, ids: Sequence[int], at: float) -> None: ...
 
     # -- agents
@@ -209,7 +233,10 @@ class LedgerTransaction(Protocol):
 
     # -- findings
     def put_finding(self, finding: Finding, incident: str | None, seen_at: float) -> bool:
-        """Store a finding, or count a repeat of an open one with the same id. True when it is new."""
+        """Store a finding, or count a repeat of an open one with the same id. True when it is new.
+
+        A finding that was cleared starts anew: its since, evidence and count are those of now.
+        """
         ...
 
     def findings(
@@ -219,7 +246,13 @@ class LedgerTransaction(Protocol):
 
     # -- incidents
     def add_incident(self, incident: IncidentRecord) -> None: ...
-    def update_incident(self, incident: IncidentRecord) -> None: ...
+    def update_incident(self, incident: IncidentRecord, *, expected: IncidentRecord | None = None) -> None:
+        """Replace the stored record. StaleRecordError (remediator.ledger), and nothing changes, when there
+        is none, when it is closed and would change its state, or when it isn't ``expected`` any more
+        (given: compare and set, for what was read in an earlier transaction).
+        """
+        ...
+
     def incident(self, incident_id: str) -> IncidentRecord | None: ...
     def open_incidents(self) -> Sequence[IncidentRecord]: ...
     def incidents(
@@ -229,24 +262,41 @@ class LedgerTransaction(Protocol):
         node: str | None = None,
         limit: int = 100,
         before: float | None = None,
+        before_id: str | None = None,
     ) -> Sequence[IncidentRecord]:
-        """Newest first; ``before`` is an ``opened_at`` to page on."""
+        """Newest first; ``before`` is an ``opened_at`` to page on, ``before_id`` that incident's id: with
+        it, incidents opened at the same instant are not lost between two pages.
+        """
         ...
 
     # -- ledger lines
-    def append(self, step: StepRecord) -> int: ...
+    def append(self, step: StepRecord) -> int:
+        """Add a line; its id. A second intent of a key is a DuplicateIntentError, a second effect a
+        DuplicateEffectError (both remediator.ledger): no action is recorded twice.
+        """
+        ...
+
     def steps(
         self, *, incident: str | None = None, node: str | None = None, limit: int = 1000
     ) -> Sequence[StepRecord]:
         """Oldest first; with ``limit`` the newest ones of it."""
         ...
 
-    def open_intents(self, incident: str) -> Sequence[StepRecord]: ...
+    def open_intents(self, incident: str) -> Sequence[StepRecord]:
+        """Intents whose key has no effect, oldest first."""
+        ...
+
     def count_effects(self, step: Step, nodes: Sequence[str], since: float) -> int:
         """Effects DONE of ``step`` on any of ``nodes`` since then: what the rate gate counts."""
         ...
 
     def steps_since(self, after_id: int, limit: int = 500) -> Sequence[StepRecord]: ...
+
+    # -- strikes
+    def add_strike(self, strike: Strike) -> int: ...
+    def strikes(self, since: float, *, node: str | None = None, uuid: str | None = None) -> Sequence[Strike]:
+        """Strikes at or after ``since``, oldest first."""
+        ...
 
     # -- human words
     def add_word(self, word: Word) -> Word: ...
@@ -259,12 +309,31 @@ class LedgerTransaction(Protocol):
         ...
 
     def release_lease(self, holder: str) -> None: ...
+    def lease(self) -> Lease | None:
+        """Who holds it, expired or not; None when nobody does."""
+        ...
+
+    # -- retention
+    def prune(self, before: float) -> Pruned:
+        """Remove inbox rows processed before then, and the lines of incidents closed before then (and
+        decisions without an incident as old). Incidents, findings and strikes stay.
+        """
+        ...
 
 
 class LedgerStore(Protocol):
     """Where the ledger is kept."""
 
-    def transaction(self) -> AbstractContextManager[LedgerTransaction]: ...
+    def transaction(
+        self, *, read_only: bool = False, fence: Lease | None = None
+    ) -> AbstractContextManager[LedgerTransaction]:
+        """Commits at the end of the block, rolls back when it raises.
+
+        ``read_only``: one consistent view that waits for no writer; a write in it is a LedgerError.
+        ``fence``: nothing is written unless this holder's lease, of this epoch, still stands in the
+        store; else LostLeaseError (remediator.ledger).
+        """
+        ...
 
     def check_writable(self) -> None:
         """Raise LedgerError (remediator.ledger) if a write cannot be made durable now."""
