@@ -1,0 +1,143 @@
+"""Gates that keep us from making an outage worse: settle, burst, budget, rate.
+
+They stop taking nodes out of service, never returning them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fleet.findings import GateName, IncidentState, Step
+from remediator.gates.base import TAKING, GateInput, GateResult, blocked, passes
+from remediator.policy import counts_as_unavailable
+from remediator.records import IncidentRecord
+
+
+class Settle:
+    """A fatal event waits a moment, so that a burst is seen as one."""
+
+    name = GateName.SETTLE
+
+    def applies_to(self, step: Step) -> bool:
+        return step in TAKING
+
+    def check(self, given: GateInput) -> GateResult:
+        left = given.incident.opened_at + given.policy.settle_seconds - given.now
+        if left > 0:
+            return blocked(self.name, f"{left:.1f} s of {given.policy.settle_seconds:g} s are left")
+        return passes(self.name, f"settled for {given.policy.settle_seconds:g} s")
+
+
+def same_cause(given: GateInput) -> set[str]:
+    """Nodes of the pool with an incident of the same rule opened within the burst window (this one too)."""
+    since = given.now - given.policy.burst.window_seconds
+    here: Iterable[IncidentRecord] = (
+        other
+        for other in given.incidents
+        if other.rule == given.incident.rule
+        and other.pool == given.incident.pool
+        and other.opened_at >= since
+    )
+    return {other.node for other in here} | {given.incident.node}
+
+
+class Burst:
+    """Many nodes at once is not many sick nodes: freeze, page once, let a person look."""
+
+    name = GateName.BURST
+
+    def applies_to(self, step: Step) -> bool:
+        return step in TAKING
+
+    def check(self, given: GateInput) -> GateResult:
+        if given.incident.approved_by is not None:
+            return passes(self.name, f"{given.incident.approved_by} approved this node")
+        burst = given.policy.burst
+        nodes = same_cause(given)
+        threshold = burst.threshold(len(given.pool_nodes))
+        window = f"within {burst.window_seconds:.0f} s"
+        if len(nodes) >= threshold:
+            return blocked(
+                self.name,
+                f"{given.incident.rule} on {len(nodes)} nodes {window} (limit {threshold - 1}): "
+                "a common cause is likelier than that many sick nodes",
+            )
+        for name, members in given.policy.domains.items():
+            hit = nodes & members
+            if given.incident.node in members and len(members) > 1 and 2 * len(hit) >= len(members) > 2:  # noqa: PLR2004
+                return blocked(
+                    self.name,
+                    f"{given.incident.rule} on {len(hit)} of {len(members)} nodes of domain {name!r} "
+                    f"{window}: look at what they share",
+                )
+        return passes(self.name, f"{len(nodes)} node(s) with this cause {window}")
+
+
+class Budget:
+    """Never more out of service than the pool allows. Rebuilt from ledger and scheduler, never remembered."""
+
+    name = GateName.BUDGET
+
+    def applies_to(self, step: Step) -> bool:
+        return step in TAKING
+
+    def check(self, given: GateInput) -> GateResult:
+        if given.node is not None and given.node.is_cordoned and given.incident.state.holds_node:
+            return passes(self.name, "the node is out of service already")
+        pool = given.pool
+        in_flight = {
+            other.node
+            for other in given.incidents
+            if other.pool == given.incident.pool and other.state.holds_node and other.id != given.incident.id
+        }
+        if len(in_flight) >= pool.max_in_flight:
+            return blocked(
+                self.name,
+                f"{len(in_flight)} of {pool.max_in_flight} repairs are under way in pool {pool.name!r}",
+            )
+        if not given.pool_nodes:
+            return blocked(self.name, "the pool's nodes are not known")
+        size = len(given.pool_nodes)
+        limit = pool.unavailable_limit(size)
+        # Nodes whose cordon is announced but not yet seen in the scheduler's answer count as well.
+        out = {node.name for node in given.pool_nodes if counts_as_unavailable(node)} | in_flight
+        out.discard(given.incident.node)
+        if len(out) >= limit:
+            return blocked(
+                self.name,
+                f"{len(out)} of {size} nodes of pool {pool.name!r} are out of service, the limit is {limit}",
+            )
+        return passes(
+            self.name,
+            f"{len(out)} of {limit} nodes out of service, {len(in_flight)} repairs under way",
+        )
+
+
+class Rate:
+    """Not too many cordons in a short time, whatever the budget says."""
+
+    name = GateName.RATE
+
+    def applies_to(self, step: Step) -> bool:
+        return step in TAKING
+
+    def check(self, given: GateInput) -> GateResult:
+        pool = given.pool
+        done = given.cordons_in_window
+        started = sum(
+            1
+            for other in given.incidents
+            if other.pool == given.incident.pool
+            and other.state is IncidentState.CORDONING
+            and other.id != given.incident.id
+        )
+        total = done + started
+        if total >= pool.max_cordons:
+            return blocked(
+                self.name,
+                f"{total} cordons in {pool.rate_window_seconds:.0f} s, the limit is {pool.max_cordons}",
+            )
+        return passes(
+            self.name,
+            f"{total} of {pool.max_cordons} cordons in the last {pool.rate_window_seconds:.0f} s",
+        )

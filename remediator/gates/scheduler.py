@@ -1,0 +1,157 @@
+"""Gates about what the scheduler says and how well we can see: ownership, maintenance, freshness, health."""
+
+from __future__ import annotations
+
+from fleet.findings import GateName, Step
+from fleet.scheduler import NodeRecord, NodeState, Owner
+from remediator.gates.base import TAKING, WRITING, GateInput, GateResult, blocked, passes
+from remediator.lifecycle import owns_cordon
+
+
+class ForeignOwner:
+    """A node somebody else cordoned keeps their mark: we neither add to it nor lift it."""
+
+    name = GateName.FOREIGN_OWNER
+
+    def applies_to(self, step: Step) -> bool:
+        return step in WRITING
+
+    def check(self, given: GateInput) -> GateResult:
+        node = given.node
+        if node is None:
+            return blocked(self.name, "who owns the node's cordon is not known")
+        if not node.is_cordoned:
+            return passes(self.name, "nobody has cordoned the node")
+        if owns_cordon(given.incident, node):
+            return passes(self.name, "the cordon is ours")
+        reason = node.reason
+        who = (reason.user if reason and reason.user else None) or (
+            "an earlier incident" if node.owner is Owner.SICKBAY else "somebody else"
+        )
+        text = f': "{reason.text}"' if reason and reason.text else ""
+        return blocked(self.name, f"{who} cordoned the node{text}; it is left as it is")
+
+
+_HANDS_OFF_FLAGS = (
+    "MAINTENANCE",
+    "REBOOT_REQUESTED",
+    "REBOOT_ISSUED",
+    "POWER_DOWN",
+    "POWERED_DOWN",
+    "POWERING_DOWN",
+    "POWER_UP",
+    "POWERING_UP",
+    "FUTURE",
+)
+
+
+class Maintenance:
+    """Maintenance windows, reboots of others, power saving and others' reservations are not ours to touch."""
+
+    name = GateName.MAINTENANCE
+
+    def applies_to(self, step: Step) -> bool:
+        return step in TAKING or step in (Step.RESET_GPU, Step.POWER_CYCLE)
+
+    def check(self, given: GateInput) -> GateResult:
+        node = given.node
+        if node is None:
+            return blocked(self.name, "whether the node is in maintenance is not known")
+        flags = [flag for flag in _HANDS_OFF_FLAGS if node.has(flag)]
+        if flags:
+            return blocked(self.name, f"the scheduler says {'+'.join(flags)}: hands off")
+        if node.state in (NodeState.MAINTENANCE, NodeState.RESERVED):
+            return blocked(self.name, f"the node is in a reservation ({node.state})")
+        return passes(self.name, "no maintenance, no reservation")
+
+
+class Freshness:
+    """The scheduler and the finding's own source must have spoken lately: closed eyes, still hands."""
+
+    name = GateName.FRESHNESS
+
+    def applies_to(self, step: Step) -> bool:
+        return step in WRITING
+
+    def check(self, given: GateInput) -> GateResult:
+        limit = given.policy.scheduler_stale_seconds
+        if given.snapshot_at is None:
+            return blocked(self.name, "the scheduler has not answered yet")
+        age = given.now - given.snapshot_at
+        if age > limit:
+            return blocked(self.name, f"the scheduler last answered {age:.0f} s ago (limit {limit:.0f} s)")
+        if given.node is None:
+            return blocked(self.name, f"the scheduler does not list {given.incident.node}")
+        if _is_blind(given.node):
+            return blocked(
+                self.name, f"the scheduler itself cannot tell the node's state ({_word(given.node)})"
+            )
+        return self._source(given, age)
+
+    def _source(self, given: GateInput, scheduler_age: float) -> GateResult:
+        """A cordon needs the word of whoever reported the fault; later steps rest on our own cordon."""
+        seen = f"the scheduler answered {scheduler_age:.0f} s ago"
+        by_agent = any(finding.source == "agent" for finding in given.findings)
+        if given.incident.state.holds_node or not by_agent:
+            return passes(self.name, seen)
+        if given.agent is None:
+            return blocked(self.name, "the node's agent has never spoken")
+        age = given.now - given.agent.last_seen
+        if age > given.policy.agent_silence_seconds:
+            return blocked(
+                self.name,
+                f"the node's agent last spoke {age:.0f} s ago "
+                f"(limit {given.policy.agent_silence_seconds:.0f} s)",
+            )
+        return passes(self.name, f"{seen}, the agent {age:.0f} s ago")
+
+
+def _is_blind(node: NodeRecord) -> bool:
+    """UNKNOWN that is not evidence: INVALID_REG is a statement (GPUs missing), silence is none."""
+    return node.state is NodeState.UNKNOWN and not node.has("INVALID_REG")
+
+
+def _word(node: NodeRecord) -> str:
+    return "+".join((node.base.upper() or "UNKNOWN", *node.flags))
+
+
+class Backend:
+    """A scheduler that refuses or fails our calls gets a pause, not a hammer."""
+
+    name = GateName.BACKEND
+
+    def applies_to(self, step: Step) -> bool:
+        return step in WRITING
+
+    def check(self, given: GateInput) -> GateResult:
+        wait_until = given.incident.next_attempt_at
+        if wait_until is not None and given.now < wait_until:
+            return blocked(
+                self.name,
+                f"the last call did not succeed ({given.incident.last_reason or 'no reason given'}); "
+                f"next try in {wait_until - given.now:.1f} s",
+            )
+        if given.backend.failing_since is not None:
+            return blocked(
+                self.name,
+                f"the scheduler has been failing for {given.now - given.backend.failing_since:.0f} s: "
+                f"{given.backend.last_error}",
+            )
+        return passes(self.name, "the scheduler answers")
+
+
+class LeaseGate:
+    """One executor: only the holder of the lease acts, and only while enough of it is left."""
+
+    name = GateName.LEASE
+
+    def applies_to(self, step: Step) -> bool:
+        return True
+
+    def check(self, given: GateInput) -> GateResult:
+        if given.lease is None or given.lease.holder != given.holder:
+            return blocked(self.name, "another controller holds the lease")
+        left = given.lease.expires_at - given.now
+        if left <= 0:
+            return blocked(self.name, "our lease has run out")
+        return passes(self.name, f"we hold the lease for {left:.0f} s more")
