@@ -220,6 +220,8 @@ class SchedulerBackend(Protocol):
     - ``cordon``: keep new work off under our mark. ConflictError if somebody else owns the drain.
     - ``requeue``: one convergent pass (never waits); called again while IN_PROGRESS.
     - ``reboot``: only a node cordoned under ``mark`` and empty, else ConflictError. Keeps our cordon.
+      A reboot the scheduler has issued at or after ``ordered_at`` (epoch seconds, when the intent was
+      written) is this one: it is not ordered twice.
     - ``uncordon``: only a cordon under ``mark``, else ConflictError.
     - ``annotate``: leave a note where it overwrites nobody's words. May fail and be tried later.
     """
@@ -236,6 +238,6 @@ class SchedulerBackend(Protocol):
 
     def requeue(self, request: RequeueRequest) -> RequeueOutcome: ...
 
-    def reboot(self, node: str, mark: Mark) -> NodeRecord: ...
+    def reboot(self, node: str, mark: Mark, *, ordered_at: float) -> NodeRecord: ...
 
     def annotate(self, node: str, text: str) -> NodeRecord: ...

@@ -100,7 +100,15 @@ class Wait:
     reason: str
 
 
-Decision = Move | Act | Wait
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The effect of the action in flight is plain to see: record it, do not do it again."""
+
+    step: Step
+    reason: str
+
+
+Decision = Move | Act | Wait | Settle
 
 
 def mark_of(incident: IncidentRecord) -> Mark:
@@ -320,6 +328,8 @@ def _drained(s: Situation) -> Decision:
 
 
 def _repairing(s: Situation) -> Decision:
+    if s.open_step is Step.REBOOT and is_new_epoch(s):
+        return Settle(Step.REBOOT, "the node has booted anew since the reboot was announced")
     if s.open_step in (Step.RESET_GPU, Step.REBOOT, Step.POWER_CYCLE):
         return Act(s.open_step, f"finish the {s.open_step} that was announced")
     started = s.incident.repair_started_at or s.incident.state_since
