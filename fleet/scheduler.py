@@ -118,7 +118,8 @@ class JobRecord:
 
     ``raw_id`` is Slurm's plain number (array tasks have one of their own). ``state`` is Slurm's, lower
     case; COMPLETING wins over an ended base. ``state_reason`` and ``state_text`` are Slurm's words for
-    why it waits (``JobHeldUser``, "job requeued in held state"). Times are epoch seconds.
+    why it waits (``JobHeldUser``, "job requeued in held state"). ``held``: its priority is 0, by
+    whomever (a running job can be held too: it will not start again). Times are epoch seconds.
     """
 
     id: str
@@ -147,6 +148,7 @@ class JobRecord:
     excluded_nodes: tuple[str, ...] = ()
     required_nodes: tuple[str, ...] = ()
     comment: str | None = None
+    held: bool | None = None
 
     @property
     def holds_nodes(self) -> bool:
