@@ -1,0 +1,287 @@
+"""One pass of the controller: take results in, weigh what was pushed, plan every open incident, act.
+
+``step`` is called by one thread only. It never waits for a scheduler: calls run on the runner, and their
+results are taken in by a later pass.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from fleet.clock import Clock
+from fleet.errors import BackendError
+from fleet.findings import GateName, IncidentState, Severity, Step
+from fleet.marks import comment_note
+from fleet.scheduler import Owner, SchedulerBackend
+from remediator import recorder
+from remediator.evaluate import Evaluator, worst
+from remediator.executor import Hands, Runner, Task
+from remediator.gates import GateResult, blocking
+from remediator.lifecycle import Act, Move, Settle
+from remediator.notify import Notifier
+from remediator.planning import Assessment, Planner
+from remediator.records import (
+    IncidentRecord,
+    Lease,
+    LedgerStore,
+    LedgerTransaction,
+    Outcome,
+    Phase,
+    StepRecord,
+)
+from remediator.steps import StepResult
+from remediator.world import World
+
+log = logging.getLogger(__name__)
+
+#: How often a step that is not finished yet (a job still COMPLETING) is asked again.
+POLL_SECONDS = 0.5
+#: Moves that follow one another without waiting for the outside are made in one pass, up to this many.
+MAX_MOVES_A_PASS = 8
+#: Gates that only say "not yet" or "somebody is at it": no reason to page although a fatal node is blocked.
+_QUIET = (GateName.MODE, GateName.SETTLE, GateName.FOREIGN_OWNER, GateName.MAINTENANCE, GateName.HOLD)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass did; ``open`` incidents remain, ``holding`` of them keep a node out of service."""
+
+    leading: bool
+    weighed: int = 0
+    opened: int = 0
+    open: int = 0
+    holding: int = 0
+
+
+class Controller:
+    def __init__(
+        self,
+        *,
+        store: LedgerStore,
+        backend: SchedulerBackend,
+        world: World,
+        evaluator: Evaluator,
+        planner: Planner,
+        hands: Hands,
+        runner: Runner,
+        notifier: Notifier,
+        clock: Clock,
+        holder: str,
+    ) -> None:
+        self._store = store
+        self._backend = backend
+        self._world = world
+        self._evaluator = evaluator
+        self._planner = planner
+        self._hands = hands
+        self._runner = runner
+        self._notifier = notifier
+        self._clock = clock
+        self._holder = holder
+        self._lease: Lease | None = None
+        self._not_before: dict[str, float] = {}
+        self._results: list[tuple[Task, StepResult]] = []
+
+    @property
+    def lease(self) -> Lease | None:
+        return self._lease
+
+    # -- observing (called by the observing thread)
+
+    def observe(self) -> bool:
+        """Read the scheduler once. False when it did not answer: what we knew stays, and ages."""
+        try:
+            snapshot = self._backend.observe()
+        except BackendError as error:
+            self._world.failed(str(error), self._clock.now())
+            log.warning("the scheduler could not be read: %s", error)
+            return False
+        self._world.publish(snapshot)
+        return True
+
+    # -- deciding
+
+    def step(self) -> Pass:
+        """One pass. Without the lease nothing is weighed and nothing is done."""
+        now = self._clock.now()
+        duration = self._planner.policy.lease_seconds
+        with self._store.transaction() as tx:
+            self._lease = tx.acquire_lease(self._holder, now, duration)
+        if self._lease is None:
+            return Pass(leading=False)
+        self._take_in_results()
+        with self._transaction() as tx:
+            weighed = self._evaluator.process(tx)
+            ids = [incident.id for incident in tx.open_incidents()]
+        holding = 0
+        for incident_id in ids:
+            state = self._advance(incident_id)
+            holding += state is not None and state.holds_node
+        if done := self._runner.finished():
+            # An inline runner has results at once: record them now, so that a pass is complete.
+            self._results.extend(done)
+            self._take_in_results()
+        return Pass(
+            leading=True,
+            weighed=weighed.items,
+            opened=len(weighed.opened),
+            open=len(ids),
+            holding=holding,
+        )
+
+    def _transaction(self) -> AbstractContextManager[LedgerTransaction]:
+        return self._store.transaction(fence=self._lease)
+
+    def _take_in_results(self) -> None:
+        self._results.extend(self._runner.finished())
+        while self._results:
+            task, result = self._results[0]
+            self._take_in(task, result)
+            self._results.pop(0)
+
+    def _take_in(self, task: Task, result: StepResult) -> None:
+        now = self._clock.now()
+        if result.node is not None:
+            self._world.saw_node(result.node, now)
+        with self._transaction() as tx:
+            incident = tx.incident(task.incident)
+            if incident is None:
+                log.error("incident %s of a finished step is not in the ledger", task.incident)
+                return
+            if task.step is None:
+                self._take_in_note(tx, incident, result, now)
+                return
+            if result.outcome is Outcome.IN_PROGRESS:
+                self._not_before[task.key] = now + POLL_SECONDS
+                return
+            self._not_before.pop(task.key, None)
+            recorder.record(tx, incident, task.step, task.key, result, now)
+        log.info("%s %s: %s (%s)", task.node, task.step, result.outcome, result.reason)
+
+    def _take_in_note(
+        self, tx: LedgerTransaction, incident: IncidentRecord, result: StepResult, now: float
+    ) -> None:
+        """The outcome of a note beside a foreign cordon: told once, tried again only if nobody answered."""
+        if result.outcome is Outcome.UNKNOWN:
+            self._not_before[f"{incident.id}/annotate"] = now + recorder.MAX_RETRY_SECONDS
+            return
+        tx.append(
+            StepRecord(
+                at=now,
+                phase=Phase.DECISION,
+                reason=result.reason,
+                node=incident.node,
+                incident=incident.id,
+                outcome=result.outcome,
+            )
+        )
+        tx.update_incident(replace(incident, noted=True, updated_at=now))
+
+    def _advance(self, incident_id: str) -> IncidentState | None:
+        """Plan one incident and do what is next, all in one transaction; calls start after it is durable."""
+        submit: list[Task] = []
+        state: IncidentState | None = None
+        with self._transaction() as tx:
+            for _ in range(MAX_MOVES_A_PASS):
+                incident = tx.incident(incident_id)
+                if incident is None or incident.state.is_closed:
+                    state = incident.state if incident is not None else None
+                    break
+                state = incident.state
+                assessment = self._planner.assess(tx, incident, self._lease)
+                decision = assessment.decision
+                if isinstance(decision, Move):
+                    recorder.move(tx, assessment.situation, decision)
+                    log.info(
+                        "%s %s -> %s: %s", incident.node, incident.state, decision.state, decision.reason
+                    )
+                    continue
+                if isinstance(decision, Settle):
+                    self._settle(tx, assessment, decision)
+                    continue
+                if isinstance(decision, Act):
+                    task = self._act(tx, assessment, decision)
+                    if task is not None:
+                        submit.append(task)
+                break
+        for task in submit:
+            self._runner.submit(task)
+        return state
+
+    def _settle(self, tx: LedgerTransaction, assessment: Assessment, decision: Settle) -> None:
+        incident = assessment.situation.incident
+        key = recorder.intent_key(incident, decision.step, None, assessment.steps)
+        result = StepResult(Outcome.ALREADY, decision.reason)
+        recorder.record(tx, incident, decision.step, key, result, self._clock.now())
+
+    def _act(self, tx: LedgerTransaction, assessment: Assessment, act: Act) -> Task | None:
+        situation = assessment.situation
+        incident = situation.incident
+        in_the_way = blocking(assessment.gates)
+        if in_the_way:
+            return self._refuse(tx, assessment, act, in_the_way)
+        if act.step is Step.HAND_OVER:
+            recorder.hand_over(tx, situation, act.reason, assessment.steps)
+            self._notifier.page(
+                f"hand-over/{incident.id}",
+                f"{incident.node} needs hands: {act.reason} (incident {incident.id})",
+            )
+            return None
+        key = recorder.intent_key(incident, act.step, act.job, assessment.steps)
+        if self._runner.busy(key) or self._clock.now() < self._not_before.get(key, 0.0):
+            return None
+        key, announced = recorder.announce(tx, situation, act, assessment.steps)
+        call = self._hands.call_for(act.step, situation, announced, act.job)
+        return Task(key, incident.id, incident.node, act.step, call)
+
+    def _refuse(
+        self, tx: LedgerTransaction, assessment: Assessment, act: Act, in_the_way: tuple[GateResult, ...]
+    ) -> Task | None:
+        situation = assessment.situation
+        incident = situation.incident
+        gates = tuple(str(result.gate) for result in in_the_way)
+        if recorder.blocked(tx, situation, act.step, gates, tuple(result.reason for result in in_the_way)):
+            log.info("%s %s refused: %s", incident.node, act.step, "; ".join(r.reason for r in in_the_way))
+            self._page_if_grave(assessment, act, in_the_way)
+        return self._note_beside_foreign(situation.incident, assessment, in_the_way)
+
+    def _page_if_grave(self, assessment: Assessment, act: Act, in_the_way: tuple[GateResult, ...]) -> None:
+        """A burst raises one page for all; a fatal node that stays in service is a black hole for jobs."""
+        incident = assessment.situation.incident
+        for result in in_the_way:
+            if result.gate is GateName.BURST:
+                self._notifier.page(f"burst/{incident.pool}/{incident.rule}", result.reason)
+                return
+        grave = worst(assessment.situation.findings) is Severity.CRITICAL
+        loud = [result for result in in_the_way if result.gate not in _QUIET]
+        if act.step is Step.CORDON and grave and loud:
+            self._notifier.page(
+                f"black-hole/{incident.id}",
+                f"{incident.node} is broken and still in service: {loud[0].reason} (incident {incident.id})",
+            )
+
+    def _note_beside_foreign(
+        self, incident: IncidentRecord, assessment: Assessment, in_the_way: tuple[GateResult, ...]
+    ) -> Task | None:
+        """Beside somebody else's drain we leave one comment, if nothing but their ownership stops us."""
+        names = {result.gate for result in in_the_way}
+        harmless = {GateName.FOREIGN_OWNER, GateName.BUDGET, GateName.RATE, GateName.MAINTENANCE}
+        node = assessment.situation.node
+        if (
+            incident.noted
+            or GateName.FOREIGN_OWNER not in names
+            or names - harmless
+            or incident.state.holds_node
+            or node is None
+            or node.owner is not Owner.FOREIGN
+        ):
+            return None
+        key = f"{incident.id}/annotate"
+        if self._runner.busy(key) or self._clock.now() < self._not_before.get(key, 0.0):
+            return None
+        text = comment_note(incident.id, incident.sentence or incident.rule)
+        call: Callable[[], StepResult] = lambda: self._hands.annotate(incident.node, text)  # noqa: E731
+        return Task(key, incident.id, incident.node, None, call)

@@ -1,0 +1,190 @@
+"""Gathers what the planner and the gates look at: from the ledger (inside a transaction) and the world.
+
+Used by the controller before it acts and by ``why`` to explain: both see the very same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fleet.clock import Clock
+from fleet.findings import Finding, IncidentState, Mode, Response, Step
+from fleet.scheduler import NodeRecord
+from remediator.gates import GateInput, GateResult, evaluate
+from remediator.lifecycle import Act, Decision, JobRun, Situation, decide
+from remediator.policy import UNMANAGED_POOL, Policy, Pool
+from remediator.records import (
+    IncidentRecord,
+    Lease,
+    LedgerTransaction,
+    Outcome,
+    Phase,
+    StepRecord,
+)
+from remediator.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """One look at an incident: what is known, the next thing, and what the gates say to it."""
+
+    situation: Situation
+    decision: Decision
+    gates: tuple[GateResult, ...]
+    steps: tuple[StepRecord, ...] = ()
+
+
+class Planner:
+    """Pure but for its reads: the ledger transaction and the world it is given."""
+
+    def __init__(self, *, policy: Policy, world: World, clock: Clock, holder: str) -> None:
+        self.policy = policy
+        self._world = world
+        self._clock = clock
+        self._holder = holder
+
+    def assess(self, tx: LedgerTransaction, incident: IncidentRecord, lease: Lease | None) -> Assessment:
+        """Decide the next step of an incident and ask the gates about it."""
+        steps = tuple(tx.steps(incident=incident.id))
+        findings = tuple(stored.finding for stored in tx.findings(incident=incident.id))
+        situation = self._situation(incident, findings, steps)
+        decision = decide(situation)
+        step = decision.step if isinstance(decision, Act) else Step.CORDON
+        gates = evaluate(step, self._gate_input(tx, incident, findings, situation.mode, lease))
+        return Assessment(situation, decision, gates, steps)
+
+    def gates_for_idle_node(
+        self, tx: LedgerTransaction, node: str, lease: Lease | None
+    ) -> tuple[GateResult, ...]:
+        """What would stop us from cordoning a node that has no incident: the "why not?" of a healthy node."""
+        record, _ = self._world.node(node)
+        pool = self._pool(record, None)
+        now = self._clock.now()
+        probe = IncidentRecord(
+            id="none",
+            node=node,
+            pool=pool.name,
+            rule="none",
+            state=IncidentState.CONFIRMED,
+            opened_at=now - self.policy.settle_seconds,
+            updated_at=now,
+            state_since=now,
+            response=Response.OBSERVE,
+        )
+        mode, _ = self.policy.mode_for(pool, "none", Mode.AUTO)
+        return evaluate(Step.CORDON, self._gate_input(tx, probe, (), mode, lease))
+
+    def _situation(
+        self, incident: IncidentRecord, findings: tuple[Finding, ...], steps: tuple[StepRecord, ...]
+    ) -> Situation:
+        node, node_at = self._world.node(incident.node)
+        jobs, jobs_at = self._world.jobs_on(incident.node)
+        pool = self._pool(node, incident)
+        mode, _ = self.policy.mode_for(pool, incident.rule, _rule_mode(incident, findings))
+        outcome, reason = _verification(incident, steps)
+        return Situation(
+            incident=incident,
+            policy=self.policy,
+            mode=mode,
+            now=self._clock.now(),
+            findings=findings,
+            node=node,
+            node_at=node_at,
+            jobs=jobs,
+            jobs_at=jobs_at,
+            agent=self._world.contact(incident.node),
+            requeues=_requeues(steps),
+            open_step=_open_step(steps),
+            verification=outcome,
+            verification_reason=reason,
+        )
+
+    def _pool(self, node: NodeRecord | None, incident: IncidentRecord | None) -> Pool:
+        """The pool the node is in now; while it is unknown, the one it was in when the incident opened."""
+        if node is not None:
+            return self.policy.pool_of(node)
+        if incident is not None:
+            return self.policy.pool_named(incident.pool)
+        return Pool(name=UNMANAGED_POOL, mode=Mode.OBSERVE)
+
+    def _gate_input(
+        self,
+        tx: LedgerTransaction,
+        incident: IncidentRecord,
+        findings: tuple[Finding, ...],
+        mode: Mode,
+        lease: Lease | None,
+    ) -> GateInput:
+        now = self._clock.now()
+        node, _ = self._world.node(incident.node)
+        snapshot = self._world.snapshot
+        pool = self._pool(node, incident)
+        members = tuple(
+            record for record in self._world.nodes().values() if self.policy.pool_of(record).name == pool.name
+        )
+        _, source = self.policy.mode_for(pool, incident.rule, _rule_mode(incident, findings))
+        return GateInput(
+            incident=replace(incident, pool=pool.name),
+            policy=self.policy,
+            pool=pool,
+            mode=mode,
+            mode_source=source,
+            now=now,
+            node=node,
+            snapshot_at=snapshot.taken_at if snapshot is not None else None,
+            pool_nodes=members,
+            incidents=tuple(tx.open_incidents()),
+            findings=findings,
+            words=tuple(tx.words(now)),
+            agent=self._world.contact(incident.node),
+            cordons_in_window=tx.count_effects(
+                Step.CORDON, [record.name for record in members], now - pool.rate_window_seconds
+            ),
+            backend=self._world.health,
+            lease=lease,
+            holder=self._holder,
+        )
+
+
+def _rule_mode(incident: IncidentRecord, findings: tuple[Finding, ...]) -> Mode:
+    """The boldest mode among the findings that ask for action: each rule already is its own ceiling."""
+    acting = [finding.mode for finding in findings if finding.response.acts]
+    return max(acting, key=lambda mode: mode.rank, default=Mode.AUTO)
+
+
+def _requeues(steps: tuple[StepRecord, ...]) -> tuple[JobRun, ...]:
+    effects = {s.key: s for s in steps if s.step is Step.REQUEUE and s.phase is Phase.EFFECT}
+    runs: list[JobRun] = []
+    for intent in steps:
+        if intent.step is not Step.REQUEUE or intent.phase is not Phase.INTENT:
+            continue
+        effect = effects.get(intent.key)
+        submitted = intent.payload.get("submitted_at")
+        restarts = intent.payload.get("restarts")
+        runs.append(
+            JobRun(
+                job=str(intent.payload.get("job")),
+                restarts=restarts if isinstance(restarts, int) else 0,
+                submitted_at=float(submitted) if isinstance(submitted, int | float) else None,
+                outcome=effect.outcome if effect is not None else None,
+                reason=effect.reason if effect is not None else "",
+            )
+        )
+    return tuple(runs)
+
+
+def _open_step(steps: tuple[StepRecord, ...]) -> Step | None:
+    """The newest announced action without an effect (requeues are tracked one by one)."""
+    done = {s.key for s in steps if s.phase is Phase.EFFECT}
+    for s in reversed(steps):
+        if s.phase is Phase.INTENT and s.step is not Step.REQUEUE and s.key not in done:
+            return s.step
+    return None
+
+
+def _verification(incident: IncidentRecord, steps: tuple[StepRecord, ...]) -> tuple[Outcome | None, str]:
+    """How the verification ended that was begun since the incident entered its present state."""
+    for s in reversed(steps):
+        if s.phase is Phase.EFFECT and s.step is Step.VERIFY and s.at >= incident.state_since:
+            return s.outcome, s.reason
+    return None, ""

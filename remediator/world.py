@@ -1,0 +1,111 @@
+"""What the controller knows of the outside now: the scheduler's last answer, agents' last words.
+
+Written by the observing thread, the intake and the executor; read by everybody. Never a source of truth
+for what we did: that is the ledger.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from fleet.scheduler import JobRecord, NodeRecord, SchedulerSnapshot
+from remediator.gates.base import BackendHealth
+from remediator.records import AgentContact
+
+
+class World:
+    """Thread-safe. ``extra_nodes`` are names the configuration knows although the scheduler may not."""
+
+    def __init__(self, extra_nodes: Collection[str] = ()) -> None:
+        self._lock = threading.Lock()
+        self._snapshot: SchedulerSnapshot | None = None
+        self._fresh: dict[str, tuple[NodeRecord, float]] = {}
+        self._contacts: dict[str, AgentContact] = {}
+        self._health = BackendHealth()
+        self._extra = frozenset(extra_nodes)
+
+    # -- the scheduler
+
+    def publish(self, snapshot: SchedulerSnapshot) -> None:
+        with self._lock:
+            self._snapshot = snapshot
+            self._health = BackendHealth()
+            self._fresh = {name: seen for name, seen in self._fresh.items() if seen[1] >= snapshot.taken_at}
+
+    def failed(self, error: str, now: float) -> None:
+        """The scheduler did not answer: what we knew stays, and ages."""
+        with self._lock:
+            since = self._health.failing_since
+            self._health = BackendHealth(failing_since=now if since is None else since, last_error=error)
+
+    def saw_node(self, record: NodeRecord, at: float) -> None:
+        """A single node was read (after a write, say) at ``at``."""
+        with self._lock:
+            self._fresh[record.name] = (record, at)
+
+    @property
+    def snapshot(self) -> SchedulerSnapshot | None:
+        with self._lock:
+            return self._snapshot
+
+    @property
+    def health(self) -> BackendHealth:
+        with self._lock:
+            return self._health
+
+    @property
+    def inventory(self) -> frozenset[str] | None:
+        """All node names there are; None while the scheduler has never answered."""
+        with self._lock:
+            if self._snapshot is None:
+                return None
+            return frozenset(self._snapshot.nodes) | self._extra
+
+    def node(self, name: str) -> tuple[NodeRecord | None, float | None]:
+        """The newest record of a node and when it was read; (None, when) if it is not listed."""
+        with self._lock:
+            fresh = self._fresh.get(name)
+            if fresh is not None:
+                return fresh
+            if self._snapshot is None:
+                return None, None
+            return self._snapshot.nodes.get(name), self._snapshot.taken_at
+
+    def nodes(self) -> Mapping[str, NodeRecord]:
+        """Every node, each as newest read."""
+        with self._lock:
+            known = dict(self._snapshot.nodes) if self._snapshot is not None else {}
+            known.update({name: record for name, (record, _) in self._fresh.items()})
+            return known
+
+    def jobs_on(self, node: str) -> tuple[tuple[JobRecord, ...], float | None]:
+        with self._lock:
+            if self._snapshot is None:
+                return (), None
+            return self._snapshot.jobs_on(node), self._snapshot.taken_at
+
+    # -- agents
+
+    def heard(self, contact: AgentContact) -> AgentContact:
+        """Take an agent's word; keeps when its boot was first seen. Returns what is now known."""
+        with self._lock:
+            before = self._contacts.get(contact.node)
+            if before is not None and before.boot_id == contact.boot_id:
+                contact = replace(contact, first_seen_boot=before.first_seen_boot)
+            self._contacts[contact.node] = contact
+            return contact
+
+    def load_contacts(self, contacts: Mapping[str, AgentContact]) -> None:
+        """At start: what the ledger remembers, unless an agent has spoken since."""
+        with self._lock:
+            self._contacts = {**contacts, **self._contacts}
+
+    def contact(self, node: str) -> AgentContact | None:
+        with self._lock:
+            return self._contacts.get(node)
+
+    def contacts(self) -> Mapping[str, AgentContact]:
+        with self._lock:
+            return dict(self._contacts)
