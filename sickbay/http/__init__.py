@@ -1,0 +1,11 @@
+"""The HTTP API, the console page and the server thread (docs/api.md).
+
+What lives here: tokens turned into identities, sizes and content types checked, bodies decoded, answers
+encoded. What doesn't: decisions. Everything behind the door is ``sickbay.ports.Service``.
+"""
+
+from sickbay.http.access import Access, Identity, Method, Role, TokenAccess
+from sickbay.http.app import SickbayApi, create_app
+from sickbay.http.server import HttpServer
+
+__all__ = ["Access", "HttpServer", "Identity", "Method", "Role", "SickbayApi", "TokenAccess", "create_app"]
