@@ -1,0 +1,35 @@
+"""The benches of the contract suite: the same tests on the simulated and on the real scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.bench import Bench
+from tests.support.minislurm import MiniSlurm
+from tests.support.simulated_bench import SimulatedBench
+
+if TYPE_CHECKING:
+    from tests.support.slurm_bench import SlurmBench
+
+
+@pytest.fixture(scope="session")
+def slurm_bench(slurm_cluster: MiniSlurm) -> SlurmBench:
+    """One bench for the session: it keeps the record of what its backend sends."""
+    from tests.support.slurm_bench import SlurmBench
+
+    return SlurmBench(slurm_cluster)
+
+
+@pytest.fixture(params=["simulated", pytest.param("slurm", marks=pytest.mark.services)])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """A scheduler with four idle nodes."""
+    if request.param == "simulated":
+        yield SimulatedBench()
+        return
+    slurm: SlurmBench = request.getfixturevalue("slurm_bench")
+    slurm.reset()
+    yield slurm
+    slurm.reset()

@@ -1,0 +1,116 @@
+"""One adapter per scheduler, so that one contract suite runs against each of them.
+
+The backend under test is judged by what the scheduler itself says: everything here but ``backend`` goes
+past it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fleet.scheduler import NodeRecord, RequeueOutcome, RequeueRequest, RequeueState, SchedulerBackend
+
+SETTLED = (RequeueState.DONE, RequeueState.REFUSED, RequeueState.GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as the scheduler shows it: ``state`` lower case, ``reason`` why it waits."""
+
+    state: str
+    nodes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as the scheduler shows it. ``drained``: its drain flag is set, whatever else is."""
+
+    drained: bool
+    reason: str
+    comment: str
+
+
+class Bench(Protocol):
+    """A scheduler with at least four idle nodes of eight GPUs, and an admin's and a user's hands on it."""
+
+    kind: str
+    backend: SchedulerBackend
+    nodes: Sequence[str]
+
+    def submit(
+        self, *, count: int = 1, requeue: bool = True, held: bool = False, exclude: Sequence[str] = ()
+    ) -> str:
+        """A batch job on ``count`` whole nodes that runs until ``finish``; ``exclude`` is its user's wish."""
+        ...
+
+    def submit_array(self, tasks: int) -> list[str]:
+        """An array job of whole-node tasks; the ids of its tasks."""
+        ...
+
+    def finish(self, job: str) -> None:
+        """The job ends by itself, successfully."""
+        ...
+
+    def job(self, job: str) -> JobView: ...
+
+    def node(self, node: str) -> NodeView: ...
+
+    def admin_drain(self, node: str, reason: str) -> None: ...
+
+    def admin_undrain(self, node: str) -> None: ...
+
+    def admin_comment(self, node: str, text: str) -> None: ...
+
+    def boots(self, node: str) -> int:
+        """How often the node has booted since the bench was made."""
+        ...
+
+    def writes(self) -> list[str]:
+        """Every write that the backend under test has sent to the scheduler, oldest first."""
+        ...
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Let the scheduler's time pass until ``condition()``; TimeoutError names ``what``."""
+        ...
+
+    def without_controller(self) -> SchedulerBackend:
+        """The same backend over a scheduler whose controller does not answer."""
+        ...
+
+
+def wait_running(bench: Bench, job: str) -> tuple[str, ...]:
+    """Wait until ``job`` runs; its nodes."""
+    bench.wait(lambda: bench.job(job).state == "running", f"job {job} to run")
+    return bench.job(job).nodes
+
+
+def request_for(bench: Bench, job: str, node: str) -> RequeueRequest:
+    """The request an intent would record for ``job`` as it is now."""
+    record = next(found for found in bench.backend.observe().jobs if found.id == job)
+    return RequeueRequest(job=job, node=node, restarts=record.restarts, submitted_at=record.submitted_at)
+
+
+def requeue_until_settled(bench: Bench, request: RequeueRequest) -> RequeueOutcome:
+    """Call ``requeue`` as the executor does, until it no longer says IN_PROGRESS."""
+    outcomes: list[RequeueOutcome] = []
+
+    def settled() -> bool:
+        outcomes.append(bench.backend.requeue(request))
+        return outcomes[-1].state in SETTLED
+
+    bench.wait(settled, f"the requeue of job {request.job} to settle")
+    return outcomes[-1]
+
+
+def wait_rebooted(bench: Bench, node: str, boots_before: int) -> NodeRecord:
+    """Wait until ``node`` is back from a reboot; its record then."""
+    bench.wait(lambda: bench.boots(node) > boots_before, f"{node} to boot")
+    bench.wait(lambda: not _rebooting(bench.backend.observe_node(node)), f"{node} to register")
+    return bench.backend.observe_node(node)
+
+
+def _rebooting(record: NodeRecord) -> bool:
+    return any(flag.startswith("REBOOT") for flag in record.flags) or record.base == "down"
