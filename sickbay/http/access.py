@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from fleet.clock import Clock, SystemClock
+from sickbay.config import Role
+from sickbay.tokens import TokenBook
 
 SESSION_SECONDS = 12 * 3600.0
 MAX_SESSIONS = 1000
@@ -20,17 +22,7 @@ MAX_TOKEN_CHARS = 4096
 ANONYMOUS_NAME = "anonymous (loopback)"
 
 
-class Role(StrEnum):
-    """OPERATOR includes VIEWER. AGENT speaks for its own node only, ALERTMANAGER only pushes alerts."""
-
-    VIEWER = "viewer"
-    OPERATOR = "operator"
-    AGENT = "agent"
-    ALERTMANAGER = "alertmanager"
-
-    @property
-    def reads(self) -> bool:
-        return self in (Role.VIEWER, Role.OPERATOR)
+READERS = frozenset({Role.VIEWER, Role.OPERATOR})
 
 
 class Method(StrEnum):
@@ -160,6 +152,18 @@ class TokenAccess:
             return None
         identity = self._lookup(session.token)
         return None if identity is None else replace(identity, method=Method.SESSION)
+
+
+def access_from_book(
+    book: TokenBook, *, allow_anonymous_loopback: bool, clock: Clock | None = None
+) -> TokenAccess:
+    """Access over the configured tokens (``http.tokens`` and ``http.agent_secret_file``)."""
+
+    def lookup(token: str) -> Identity | None:
+        found = book.identify(token)
+        return None if found is None else Identity(found.name, found.role, found.node)
+
+    return TokenAccess(lookup, allow_anonymous_loopback=allow_anonymous_loopback, clock=clock)
 
 
 def _digest(cookie: str) -> str:

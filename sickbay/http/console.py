@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from sickbay.http.access import Access
+from sickbay.http.access import READERS, Access
 from sickbay.http.answers import json_response
 from sickbay.http.bodies import DEFAULT_BODY_SECONDS, SMALL_BODY_BYTES, read_body, require_json
 from sickbay.http.contract import ANYBODY, responses
@@ -78,7 +78,7 @@ class Console:
         if opened is None:
             raise unauthenticated("this token is nobody's")
         cookie, identity = opened
-        if not identity.role.reads:
+        if identity.role not in READERS:
             self._access.close_session(cookie)
             raise HttpError(
                 403, f"the console is for viewers and operators, not for {identity.role.value} tokens"

@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from sickbay.http.access import Access, Identity, Method, Role, is_loopback
+from sickbay.config import Role
+from sickbay.http.access import READERS, Access, Identity, Method, is_loopback
 from sickbay.http.errors import HttpError
 
 SESSION_COOKIE = "sickbay_session"
@@ -22,7 +23,7 @@ class Guard:
     def reader(self, request: Request) -> Identity:
         """Viewer or operator."""
         identity = self._identify(request)
-        if not identity.role.reads:
+        if identity.role not in READERS:
             raise _forbidden(identity, "read this", "viewer or operator")
         return identity
 

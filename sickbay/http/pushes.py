@@ -12,7 +12,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sickbay.http.access import Identity, Role
+from sickbay.config import Role
+from sickbay.http.access import Identity
 from sickbay.http.answers import Workers, json_response
 from sickbay.http.bodies import read_json
 from sickbay.http.contract import TOKEN_ONLY, responses

@@ -69,6 +69,7 @@ class FindingItem(_Answer):
 
 class FindingPage(_Answer):
     items: list[FindingItem]
+    next: str | None = None
 
 
 class NextStep(_Answer):
@@ -127,7 +128,7 @@ class Why(_Answer):
 
 
 class ActAnswer(_Answer):
-    """What is in force now."""
+    """What is in force now: the incident (approve, cancel), the word (hold, pause), what ended."""
 
 
 class SessionAnswer(_Answer):

@@ -181,7 +181,7 @@ function paintIncidents() {
 function feedRow(line) {
   const what = line.step ? words(line.step) : line.state ? words(line.state) : "";
   const row = el("li", {}, el("time", { text: clock(line.at) }));
-  if (line.node) row.append(el("button", { cls: "link", text: line.node, onclick: () => choose(line.node) }), " ");
+  if (line.node && line.node !== "-") row.append(el("button", { cls: "link", text: line.node, onclick: () => choose(line.node) }), " ");
   if (what) row.append(el("span", { cls: "chip", text: what }));
   row.append(line.reason || line.outcome || "");
   return row;
@@ -233,10 +233,10 @@ async function paintWhy() {
   if (name !== state.chosen) return;
   const node = state.nodes.find((item) => item.name === name) || {};
   const facts = el("dl", { cls: "facts" },
-    el("dt", { text: "Verdict" }), el("dd", {}, chip(why.verdict)),
-    el("dt", { text: "State" }), el("dd", { text: words(node.state || "unknown") }),
+    el("dt", { text: "Verdict" }), el("dd", {}, chip(why.verdict), why.because || ""),
+    el("dt", { text: "State" }), el("dd", { text: words(node.state || "unknown") + (node.reason ? ` — ${node.reason}` : "") }),
     el("dt", { text: "Drained by" }), el("dd", { text: { sickbay: "sickbay", foreign: "somebody else" }[why.owner] || "nobody" }),
-    el("dt", { text: "Next step" }), el("dd", { text: why.next_step ? [why.next_step.step && words(why.next_step.step), why.next_step.reason].filter(Boolean).join(": ") : "none" }));
+    el("dt", { text: "Next step" }), el("dd", { text: why.next_step ? [why.next_step.step && words(why.next_step.step), why.next_step.reason].filter(Boolean).join(": ") : why.waiting || "none" }));
   const gates = [...why.gates].sort((a, b) => b.blocks - a.blocks).map((gate) => el("li", {},
     el("span", { cls: gate.blocks ? "chip bad" : "chip good", text: gate.blocks ? "block" : "pass" }),
     el("strong", { text: words(gate.gate) }), el("span", { text: gate.reason })));
@@ -244,6 +244,7 @@ async function paintWhy() {
   if (why.incident) parts.push(...section("Incident", el("div", { text: `${why.incident.id} · ${words(why.incident.state)}` })));
   parts.push(...section("Findings", why.findings.length ? el("ul", {}, ...why.findings.map(findingRow)) : el("p", { cls: "quiet", text: "No finding holds." })));
   parts.push(...section("Gates", gates.length ? el("ul", { cls: "gates" }, ...gates) : el("p", { cls: "quiet", text: "Nothing to decide." })));
+  if ((why.notes || []).length) parts.push(...section("Notes", el("ul", { cls: "steps" }, ...[...why.notes].reverse().map((note) => el("li", {}, el("time", { text: moment(note.at) }), note.reason)))));
   if (operator()) parts.push(nodeActs(name, why));
   $("why-body").replaceChildren(...parts);
 }
