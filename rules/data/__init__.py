@@ -1,0 +1,1 @@
+"""Shipped tables: XID facts, XID policy, and the rules (``catalogue/``)."""
