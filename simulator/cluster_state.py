@@ -111,6 +111,13 @@ class ClusterState:
         if not books.down:
             books.reason = None
 
+    def rebooted_since(self, name: str, ordered_at: float) -> bool:
+        """True if a reboot was issued at or after ``ordered_at``: the reason's suffix and time say so."""
+        reason = self.node_books(name).reason
+        if reason is None or reason.time is None:
+            return False
+        return reason.text.endswith(REBOOT_ISSUED_SUFFIX) and reason.time >= ordered_at
+
     def reboot(self, name: str) -> None:
         """Plain ``scontrol reboot`` of an idle node: down now, DRAIN and reason kept, suffix appended."""
         books = self.node_books(name)
@@ -153,7 +160,8 @@ class ClusterState:
         job.state = "completing"
         job.after_completing = "pending"
         job.completes_at = self._clock.now() + COMPLETING_SECONDS
-        job.held = job.requeue_held = True
+        job.requeue_held = not job.held  # a hold that was there before is its user's
+        job.held = True
 
     def release(self, job: SimulatedJob) -> None:
         """Lift a hold; a requeued job begins a little later."""

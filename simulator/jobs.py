@@ -31,7 +31,8 @@ class JobSpec:
 class SimulatedJob:
     """One job in the queue, running, or ended. Times are epoch seconds.
 
-    ``held``: priority 0, whoever asked for it; ``requeue_held``: it was requeued into that hold.
+    ``held``: priority 0, whoever asked for it (a running job too: it will not start again);
+    ``requeue_held``: it was requeued into a hold that it did not have before.
     ``completes_at``: the end of its COMPLETING phase, in which its processes still leave the nodes.
     """
 
@@ -91,6 +92,7 @@ class SimulatedJob:
             state_reason=self._state_reason(now),
             state_text=REQUEUE_HOLD_TEXT if self.requeue_held and self.held else None,
             excluded_nodes=self.excluded_nodes,
+            held=self.held,
             required_nodes=self.spec.required_nodes,
         )
 

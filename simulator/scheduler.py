@@ -125,13 +125,13 @@ class SimulatedScheduler:
             self._log(self._our_user, "uncordon", node=node)
             return self._state.record(node)
 
-    def reboot(self, node: str, mark: Mark) -> NodeRecord:
+    def reboot(self, node: str, mark: Mark, *, ordered_at: float) -> NodeRecord:
         with self._call("reboot"):
             before = self._state.record(node)
             if not before.is_cordoned:
                 raise ConflictError(f"{node} is not cordoned under {mark.incident}: no reboot")
             self._require_ours(before, mark)
-            if before.state is NodeState.REBOOTING:
+            if before.state is NodeState.REBOOTING or self._state.rebooted_since(node, ordered_at):
                 return before
             jobs = self._state.jobs_on(node)
             if jobs:
@@ -193,7 +193,7 @@ class SimulatedScheduler:
         return [job.id for job in jobs]
 
     def admin_hold_job(self, job: str, user: str = "root") -> None:
-        """``scontrol hold``: a pending job stays pending."""
+        """``scontrol hold``: a pending job stays pending, a running one will not start again."""
         with self._by(user, "hold", job=job):
             self._state.find_job(job).held = True
 
@@ -250,13 +250,22 @@ class SimulatedScheduler:
             if request.node not in job.nodes:
                 return RequeueOutcome(RequeueState.DONE, f"job {job.id} is not on {request.node}")
             return self._begin_requeue(job, request)
-        if not later_run or not (job.held and job.requeue_held):
+        if not later_run:
             return RequeueOutcome(RequeueState.DONE, f"job {job.id} is pending, as its user left it")
-        if request.exclude_node and request.node not in job.spec.required_nodes:
-            job.excluded_nodes = tuple(sorted({*job.excluded_nodes, request.node}))
-        self._state.release(job)
-        self._log(self._our_user, "release", node=request.node, job=job.id)
+        self._exclude(job, request)
+        if job.held and not job.requeue_held:
+            return RequeueOutcome(RequeueState.DONE, f"job {job.id} is pending under its user's own hold")
+        if job.held:
+            self._state.release(job)
+            self._log(self._our_user, "release", node=request.node, job=job.id)
         return RequeueOutcome(RequeueState.DONE, f"job {job.id} is requeued without {request.node}")
+
+    def _exclude(self, job: SimulatedJob, request: RequeueRequest) -> None:
+        """Keep the job off the bad node, unless its user insists on that very node."""
+        settled = request.node in (*job.excluded_nodes, *job.spec.required_nodes)
+        if request.exclude_node and not settled:
+            job.excluded_nodes = tuple(sorted({*job.excluded_nodes, request.node}))
+            self._log(self._our_user, "exclude", node=request.node, job=job.id)
 
     def _begin_requeue(self, job: SimulatedJob, request: RequeueRequest) -> RequeueOutcome:
         try:

@@ -89,6 +89,21 @@ def test_a_users_held_job_stays_held(bench: Bench) -> None:
     assert (bench.job(job).state, bench.job(job).reason) == ("pending", "JobHeldUser")
 
 
+def test_a_hold_that_a_user_put_on_a_running_job_outlives_its_requeue(bench: Bench) -> None:
+    job = bench.submit()
+    (node,) = wait_running(bench, job)
+    bench.hold(job)
+    bench.backend.cordon(node, MARK)
+
+    outcome = requeue_until_settled(bench, request_for(bench, job, node))
+
+    assert outcome.state is RequeueState.DONE
+    assert bench.job(job).state == "pending"
+    record = next(found for found in bench.backend.observe().jobs if found.id == job)
+    assert record.held is True
+    assert bench.job(job).reason == "JobHeldUser"
+
+
 def test_a_requeue_of_an_array_task_touches_no_other_task(bench: Bench) -> None:
     tasks = bench.submit_array(3)
     before = {task: wait_running(bench, task) for task in tasks}

@@ -85,7 +85,7 @@ def test_a_foreign_drain_is_a_conflict_and_keeps_its_words(bench: Bench) -> None
     with pytest.raises(ConflictError):
         bench.backend.uncordon(node, MARK)
     with pytest.raises(ConflictError):
-        bench.backend.reboot(node, MARK)
+        bench.backend.reboot(node, MARK, ordered_at=bench.now())
 
     record = bench.backend.observe_node(node)
     assert (record.owner, record.state) == (Owner.FOREIGN, NodeState.DRAINED)
@@ -133,7 +133,7 @@ def test_a_reason_that_an_admin_overwrote_is_no_longer_ours(bench: Bench) -> Non
     with pytest.raises(ConflictError):
         bench.backend.cordon(node, MARK)
     with pytest.raises(ConflictError):
-        bench.backend.reboot(node, MARK)
+        bench.backend.reboot(node, MARK, ordered_at=bench.now())
 
     assert bench.node(node).drained
     assert bench.node(node).reason == "I take this one"
@@ -203,7 +203,7 @@ def test_an_unknown_node_is_not_found(bench: Bench) -> None:
     with pytest.raises(NotFoundError):
         bench.backend.uncordon("n99", MARK)
     with pytest.raises(NotFoundError):
-        bench.backend.reboot("n99", MARK)
+        bench.backend.reboot("n99", MARK, ordered_at=bench.now())
     assert not any("n99" in write for write in bench.writes())
 
 

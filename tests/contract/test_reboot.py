@@ -17,7 +17,7 @@ def test_a_reboot_keeps_our_cordon_and_the_node_can_return(bench: Bench) -> None
     boots = bench.boots(node)
     bench.backend.cordon(node, MARK)
 
-    ordered = bench.backend.reboot(node, MARK)
+    ordered = bench.backend.reboot(node, MARK, ordered_at=bench.now())
 
     assert ordered.is_cordoned
     record = wait_rebooted(bench, node, boots)
@@ -32,21 +32,36 @@ def test_a_reboot_in_progress_is_not_ordered_again(bench: Bench) -> None:
     node = bench.nodes[0]
     boots = bench.boots(node)
     bench.backend.cordon(node, MARK)
-    bench.backend.reboot(node, MARK)
+    ordered_at = bench.now()
+    bench.backend.reboot(node, MARK, ordered_at=ordered_at)
     written = bench.writes()
 
-    bench.backend.reboot(node, MARK)
+    bench.backend.reboot(node, MARK, ordered_at=ordered_at)
 
     assert bench.writes() == written
     wait_rebooted(bench, node, boots)
+    bench.backend.reboot(node, MARK, ordered_at=ordered_at)  # as after a crash before it was recorded
+    assert bench.writes() == written
     assert bench.boots(node) == boots + 1
+
+
+def test_a_later_order_is_another_reboot(bench: Bench) -> None:
+    node = bench.nodes[0]
+    bench.backend.cordon(node, MARK)
+    for _ in range(2):
+        boots = bench.boots(node)
+        ordered_at = bench.now()
+        bench.backend.reboot(node, MARK, ordered_at=ordered_at)
+        record = wait_rebooted(bench, node, boots)
+        assert record.owner is Owner.SICKBAY
+        bench.wait(lambda since=ordered_at: bench.now() > since + 2.0, "the clock to move on")
 
 
 def test_a_node_in_service_is_not_rebooted(bench: Bench) -> None:
     written = bench.writes()
 
     with pytest.raises(ConflictError):
-        bench.backend.reboot(bench.nodes[0], MARK)
+        bench.backend.reboot(bench.nodes[0], MARK, ordered_at=bench.now())
 
     assert bench.writes() == written
 
@@ -58,7 +73,7 @@ def test_a_node_with_a_job_is_not_rebooted(bench: Bench) -> None:
     written = bench.writes()
 
     with pytest.raises(ConflictError):
-        bench.backend.reboot(node, MARK)
+        bench.backend.reboot(node, MARK, ordered_at=bench.now())
 
     assert bench.writes() == written
     assert bench.job(job).state == "running"
@@ -70,6 +85,6 @@ def test_a_node_under_another_incident_is_not_rebooted(bench: Bench) -> None:
     written = bench.writes()
 
     with pytest.raises(ConflictError):
-        bench.backend.reboot(node, MARK)
+        bench.backend.reboot(node, MARK, ordered_at=bench.now())
 
     assert bench.writes() == written

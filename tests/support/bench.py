@@ -64,6 +64,14 @@ class Bench(Protocol):
 
     def admin_comment(self, node: str, text: str) -> None: ...
 
+    def hold(self, job: str) -> None:
+        """The job's user holds it, running or not."""
+        ...
+
+    def now(self) -> float:
+        """The scheduler's present, epoch seconds."""
+        ...
+
     def boots(self, node: str) -> int:
         """How often the node has booted since the bench was made."""
         ...

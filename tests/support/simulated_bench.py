@@ -59,6 +59,12 @@ class SimulatedBench:
     def admin_comment(self, node: str, text: str) -> None:
         self.scheduler.admin_comment(node, text)
 
+    def hold(self, job: str) -> None:
+        self.scheduler.admin_hold_job(job)
+
+    def now(self) -> float:
+        return self.clock.now()
+
     def boots(self, node: str) -> int:
         return self.fleet.node(node).boots
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -79,6 +80,12 @@ class SlurmBench:
 
     def admin_comment(self, node: str, text: str) -> None:
         self._cluster.run("scontrol", "update", f"NodeName={node}", f"Comment={text}")
+
+    def hold(self, job: str) -> None:
+        self._cluster.run("scontrol", "uhold", job)
+
+    def now(self) -> float:
+        return time.time()
 
     def boots(self, node: str) -> int:
         seen = self._boots.setdefault(node, [])
