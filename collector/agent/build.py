@@ -1,0 +1,140 @@
+"""Put an agent together from its settings: the one place that names the real parts."""
+
+from __future__ import annotations
+
+import random
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from collector.agent.agent import Agent, Bell, Companion, Watchdog
+from collector.agent.boot import BootId
+from collector.agent.complaints import ProblemLog
+from collector.agent.inventory import CachedInventory, GpuInventory, UnknownInventory, query_gpus
+from collector.agent.metrics_http import MetricsServer
+from collector.agent.push import Pusher
+from collector.agent.reader import KernelLogReader, LineParser, LineSource
+from collector.agent.settings import AgentSettings
+from collector.agent.spool import Spool
+from collector.agent.stats import AgentCollector, AgentStats, registry_of
+from collector.agent.transport import HttpTransport, Transport
+from collector.encode import to_dict
+from collector.kernel_log import KernelLogParser, LogContext
+from collector.kernel_log.follow import open_source
+from fleet.clock import Clock, SystemClock
+
+NVIDIA_SMI = "nvidia-smi"
+
+
+def build_agent(
+    settings: AgentSettings,
+    *,
+    clock: Clock | None = None,
+    uniform: Callable[[], float] = random.random,
+    source: Callable[[], LineSource] | None = None,
+    transport: Transport | None = None,
+    inventory: GpuInventory | None = None,
+) -> Agent:
+    """The agent of ``settings``; parts given here replace the real ones.
+
+    Raises SpoolBusyError when another agent works from the same folder, InvalidInputError when the
+    controller's URL cannot be used.
+    """
+    clock = clock or SystemClock()
+    bell = Bell()
+    stats = AgentStats()
+    boot_id = BootId(settings.boot_id_file)
+    transport = transport or HttpTransport(settings, clock)
+    problems = ProblemLog(stats, clock)
+    spool = Spool(settings.node_spool_dir, clock=clock, report=problems.tell, limit=settings.spool_events)
+    companions: list[Companion] = []
+    if inventory is None:
+        inventory = _inventory(settings, clock, stats, boot_id, bell, companions)
+    reader = KernelLogReader(
+        node=settings.node,
+        open_source=source or (lambda: open_source(settings.kernel_log)),
+        parser_for=lambda epoch: _parser(settings, clock, epoch),
+        encode=to_dict,
+        boot_id=boot_id,
+        spool=spool,
+        stats=stats,
+        problems=problems,
+        clock=clock,
+        uniform=uniform,
+        wake=bell.ring,
+        pause=bell.pause,
+        wait_seconds=settings.read_wait_seconds,
+    )
+    pusher = Pusher(
+        settings=settings,
+        clock=clock,
+        spool=spool,
+        transport=transport,
+        boot_id=boot_id,
+        inventory=inventory,
+        stats=stats,
+        uniform=uniform,
+    )
+    watchdog = Watchdog(clock)
+    address = settings.listen_address()
+    if address is not None:
+        collector = AgentCollector(
+            stats=stats,
+            version=settings.version,
+            spool=lambda: (spool.depth, spool.durable, spool.dropped),
+        )
+        companions.append(MetricsServer(address, registry_of(collector), watchdog.healthy))
+    return Agent(
+        settings=settings,
+        clock=clock,
+        reader=reader,
+        spool=spool,
+        pusher=pusher,
+        stats=stats,
+        bell=bell,
+        watchdog=watchdog,
+        companions=tuple(companions),
+    )
+
+
+def _inventory(
+    settings: AgentSettings,
+    clock: Clock,
+    stats: AgentStats,
+    boot_id: BootId,
+    bell: Bell,
+    companions: list[Companion],
+) -> GpuInventory:
+    if NVIDIA_SMI not in settings.sources:
+        return UnknownInventory()
+    cached = CachedInventory(
+        clock=clock, stats=stats, boot_id=boot_id.read, changed=bell.ring, query=query_gpus
+    )
+    companions.append(cached)
+    return cached
+
+
+def _parser(settings: AgentSettings, clock: Clock, epoch: Callable[[], str | None]) -> LineParser:
+    return KernelLogParser(
+        lambda: LogContext(
+            node=settings.node,
+            now=clock.now(),
+            boot_time=_boot_time(settings.kernel_log, clock),
+            boot_id=epoch(),
+        )
+    )
+
+
+def _boot_time(path: Path, clock: Clock) -> float | None:
+    """When uptime 0 was (epoch s), for the stamps of this machine's own /dev/kmsg.
+
+    Its stamps run with CLOCK_MONOTONIC (printk's local_clock). Uptime stamps in a plain file may be of
+    another boot: there the time of receipt, a moment later, is the truth we have.
+    """
+    try:
+        if not stat.S_ISCHR(path.stat().st_mode):
+            return None
+    except OSError:
+        return None
+    return clock.now() - time.clock_gettime(time.CLOCK_MONOTONIC)
