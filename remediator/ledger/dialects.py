@@ -217,7 +217,7 @@ class PostgresqlDialect:
     def __init__(self, url: URL) -> None:
         self.single_connection = False
         self.url = url.set(drivername="postgresql+psycopg")
-        self.name = url.set(username=None, password=None, query={}).render_as_string()
+        self.name = f"postgresql://{url.host or ''}:{url.port or 5432}/{url.database or ''}"
 
     def prepare(self) -> None:
         """Nothing: the database is made by its administrator."""
@@ -260,4 +260,6 @@ class PostgresqlDialect:
         lost = isinstance(error, PoolTimeoutError) or (isinstance(error, DBAPIError) and not state)
         if lost or state.startswith(self._UNAVAILABLE):
             return LedgerUnavailableError(f"the ledger {self.name} is not available: {_one_line(error)}")
+        if state.startswith("22"):
+            return LedgerError(f"a value does not fit into the ledger: {_one_line(error)}")
         return LedgerError(f"the ledger {self.name} refused: {_one_line(error)}")

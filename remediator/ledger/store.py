@@ -144,7 +144,11 @@ def open_ledger(url: str, clock: Clock) -> Ledger:
     dialect.prepare()
     try:
         engine = create_engine(dialect.url, **dialect.engine_options())
-    except (ImportError, SQLAlchemyError) as error:
+    except ImportError as error:
+        raise LedgerError(
+            f"the ledger {dialect.name} needs a database driver: install sickbay[postgresql] ({error})"
+        ) from error
+    except SQLAlchemyError as error:
         raise LedgerError(f"the ledger {dialect.name} cannot be used: {error}") from error
     dialect.install(engine, clock)
     ledger = Ledger(engine, dialect, clock)

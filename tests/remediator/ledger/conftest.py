@@ -1,19 +1,37 @@
-"""Stores to run the suite over; PostgreSQL joins with one more entry in STORES."""
+"""Stores to run the suite over.
+
+SICKBAY_TEST_POSTGRESQL, the URL of an empty PostgreSQL database that may be wiped, adds that to the list.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 
 from fleet.clock import ManualClock
-from remediator.ledger import Ledger, open_ledger
+from remediator.ledger import Ledger, open_ledger, schema
+
+POSTGRESQL = os.environ.get("SICKBAY_TEST_POSTGRESQL")
+
+
+def _empty_postgresql(_folder: Path) -> str:
+    assert POSTGRESQL is not None
+    engine = create_engine(POSTGRESQL)
+    schema.metadata.drop_all(engine)
+    engine.dispose()
+    return POSTGRESQL
+
 
 STORES: dict[str, Callable[[Path], str]] = {
     "file": lambda folder: f"sqlite:///{folder}/ledger.db",
     "memory": lambda folder: "sqlite://",
 }
+if POSTGRESQL:
+    STORES["postgresql"] = _empty_postgresql
 
 
 @pytest.fixture
