@@ -70,9 +70,23 @@ class ClusterState:
         return [job for job in self.jobs.values() if job.on_nodes and name in job.nodes]
 
     def record(self, name: str) -> NodeRecord:
-        books = self.node_books(name)
+        return self._record(self.node_books(name), self.jobs_on(name))
+
+    def records(self) -> dict[str, NodeRecord]:
+        """All nodes, in one pass over the queue."""
+        by_node = self._jobs_by_node()
+        return {name: self._record(books, by_node.get(name, [])) for name, books in self.books.items()}
+
+    def _jobs_by_node(self) -> dict[str, list[SimulatedJob]]:
+        by_node: dict[str, list[SimulatedJob]] = {}
+        for job in self.jobs.values():
+            for name in job.nodes if job.on_nodes else ():
+                by_node.setdefault(name, []).append(job)
+        return by_node
+
+    def _record(self, books: NodeBooks, jobs: list[SimulatedJob]) -> NodeRecord:
+        name = books.name
         node = self._fleet.node(name)
-        jobs = self.jobs_on(name)
         used = sum(job.spec.gpus_per_node for job in jobs)
         base, flags = _base(books, jobs, used, len(node.gpus)), _flags(books, jobs)
         state = _state(base, flags)
@@ -246,8 +260,9 @@ class ClusterState:
             del self.jobs[job_id]
 
     def _schedule(self, now: float) -> None:
+        by_node = self._jobs_by_node()
         free = {
-            name: self._fleet.gpus_per_node - sum(job.spec.gpus_per_node for job in self.jobs_on(name))
+            name: self._fleet.gpus_per_node - sum(job.spec.gpus_per_node for job in by_node.get(name, ()))
             for name, books in self.books.items()
             if self._schedulable(books)
         }

@@ -93,7 +93,7 @@ class SimulatedScheduler:
             now = self._clock.now()
             return SchedulerSnapshot(
                 taken_at=now,
-                nodes={name: self._state.record(name) for name in self._state.books},
+                nodes=self._state.records(),
                 jobs=tuple(job.record(now) for job in self._state.jobs.values()),
             )
 

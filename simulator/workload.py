@@ -45,8 +45,11 @@ class Workload:
         """Submit jobs while the fleet has less work than wanted, running and waiting together."""
         fleet = self._scheduler.fleet
         wanted = self._busy_share * len(fleet.names) * fleet.gpus_per_node
-        while self._scheduler.gpus_wanted() < wanted:
-            self._scheduler.submit(self.next_job())
+        present = self._scheduler.gpus_wanted()
+        while present < wanted:
+            job = self.next_job()
+            self._scheduler.submit(job)
+            present += job.nodes * job.gpus_per_node
 
     def next_job(self) -> JobSpec:
         nodes, gpus = self._random.choices([size for size, _ in _SIZES], [share for _, share in _SIZES])[0]
