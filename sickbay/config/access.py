@@ -43,9 +43,9 @@ class Agent(Section):
         description="dcgm-exporter's metrics.",
         json_schema_extra={"unit": "URL"},
     )
-    listen: t.Listen = Field(
+    listen: t.Listen | None = Field(
         default="0.0.0.0:9870",
-        description="Where the agent serves /metrics (read-only, no token).",
+        description="Where the agent serves /metrics (read-only, no token); null: nowhere.",
         json_schema_extra={"unit": "host:port"},
     )
     spool_dir: t.FilePath = Field(

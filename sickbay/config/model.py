@@ -38,7 +38,11 @@ class AgentConfig(Section):
         default=2,
         description="How long a fatal event settles before a cordon, so that a burst is seen as one.",
     )
-    pools: tuple[policy.Pool, ...] = Field(default=(), description="Node groups with limits of their own.")
+    pools: tuple[policy.Pool, ...] = Field(
+        default=(),
+        description="Node groups with limits of their own. Without any the whole cluster is one pool; with "
+        "some, a node outside all of them is only observed.",
+    )
     domains: policy.Domains = Field(default_factory=policy.Domains)
     rules: policy.Rules = Field(default_factory=policy.Rules)
     jobs: policy.Jobs = Field(default_factory=policy.Jobs)

@@ -51,7 +51,7 @@ class Lease(Section):
     duration_seconds: t.PositiveSeconds = Field(
         default=15,
         description="How long the leader's claim lasts without renewal: the longest pause of action after "
-        "a crash. Must be longer than a scheduler call's time-out.",
+        "a crash. Should be longer than a scheduler call's time-out.",
     )
 
 
@@ -69,8 +69,7 @@ class Slurm(Section):
     )
     env: Mapping[t.EnvName, t.Text] = Field(
         default_factory=dict,
-        description="Variables set for Slurm's commands, such as `SLURM_CONF`; the rest of the environment "
-        "is passed as it is.",
+        description="Variables set for Slurm's commands, such as `SLURM_CONF`.",
     )
     timeout_seconds: t.PositiveSeconds = Field(
         default=10, description="Deadline of one call. After it the outcome is unknown and is read back."
