@@ -266,8 +266,8 @@ def _repeats(event: Event, context: EventContext) -> str | None:
         if any(past.kind in named and target(past) != "-" for past in near):
             return "follows a fault that names its GPU, which has been judged already"
     if event.kind is EventKind.SXID and event.fatal is None:
-        if any(_same(past, event) and past.fatal is not None for past in near):
-            return "follows the line that gives its severity, which has been judged already"
+        severe = any(_same(past, event) and past.fatal is not None for past in near)
+        return "follows the line that gives its severity, which has been judged already" if severe else None
     return None
 
 
