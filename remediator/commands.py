@@ -19,7 +19,11 @@ from remediator.steps import StepResult
 
 OUTPUT_TAIL_CHARS = 300
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
-_REPAIR_OF = {Step.RESET_GPU: Repair.RESET_GPU, Step.POWER_CYCLE: Repair.POWER_CYCLE}
+_REPAIR_OF = {
+    Step.RESET_GPU: Repair.RESET_GPU,
+    Step.REBOOT: Repair.REBOOT,
+    Step.POWER_CYCLE: Repair.POWER_CYCLE,
+}
 
 
 class CommandRunner(Protocol):

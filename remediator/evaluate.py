@@ -116,7 +116,7 @@ class Evaluator:
         )
         weighed = weigh(event, context, self._catalogue)
         for stored in tx.findings(node=node) if weighed.closes else ():
-            if stored.finding.rule in weighed.closes:
+            if weighed.ends(stored.finding):
                 tx.clear_finding(stored.finding.id, self._clock.now(), weighed.sentence)
         if weighed.finding is None:
             self._note(tx, node, weighed.sentence, event=event, jobs=job_ids)

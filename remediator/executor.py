@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fleet.errors import BackendError, ConflictError, SickbayError
-from fleet.findings import Step
+from fleet.findings import Repair, Step
 from fleet.scheduler import RequeueRequest, RequeueState, SchedulerBackend
 from remediator.commands import CommandRunner
 from remediator.lifecycle import JobRun, Situation, has_all_gpus, mark_of
@@ -124,13 +124,13 @@ class Hands:
             return lambda: self._cordon(incident)
         if step is Step.UNCORDON:
             return lambda: self._uncordon(incident)
-        if step is Step.REBOOT:
+        if step is Step.REBOOT and Repair.REBOOT not in situation.policy.repair_commands:
             return lambda: self._reboot(incident)
         if step is Step.VERIFY:
             return lambda: self._verify(situation, incident)
         if step is Step.REQUEUE and job is not None:
             return lambda: self._requeue(incident, job, exclude=situation.policy.exclude_node)
-        if step in (Step.RESET_GPU, Step.POWER_CYCLE):
+        if step in (Step.RESET_GPU, Step.REBOOT, Step.POWER_CYCLE):
             return lambda: self._commands.repair(step, situation, incident)
         raise ValueError(f"no hand does {step}")
 

@@ -26,6 +26,7 @@ class LogNotifier:
         self._lock = threading.Lock()
         self._told: dict[str, float] = {}
         self.pages: list[tuple[float, str, str]] = []
+        self.count = 0
 
     def page(self, key: str, text: str) -> None:
         now = self._clock.now()
@@ -34,5 +35,6 @@ class LogNotifier:
             if last is not None and now - last < REPEAT_SECONDS:
                 return
             self._told[key] = now
+            self.count += 1
             self.pages = [*self.pages[-99:], (now, key, text)]
         log.error("page: %s", text)

@@ -1,4 +1,4 @@
-"""The controller's own metrics. Counters live for the process; everything about the fleet is built per scrape.
+"""The controller's own metrics: counters live for the process, the fleet's numbers are built per scrape.
 
 So what has vanished is gone from the next scrape, and one failing part never fails the whole.
 """
@@ -46,7 +46,7 @@ class ControllerMetrics:
     """Counters and the registry. ``render`` gives the text exposition."""
 
     def __init__(self, version: str) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         info = Gauge(
             "sickbay_build_info", "Version of the running controller.", ["version"], registry=self.registry

@@ -9,6 +9,7 @@ from typing import Any
 
 from fleet.clock import Clock
 from fleet.errors import InvalidInputError
+from fleet.findings import Verdict
 from fleet.scheduler import NodeRecord
 from remediator.controller import Controller
 from remediator.intake import Intake, PushAnswer, UnknownNodeError
@@ -310,7 +311,8 @@ class ControllerService:
                     at=now,
                     phase=Phase.DECISION,
                     node=target if kind is WordKind.HOLD and target else "-",
-                    reason=f"{kind} on {target or 'the fleet'} lifted by {author}: {reason or 'no reason given'}",
+                    reason=f"{kind} on {target or 'the fleet'} lifted by {author}: "
+                    f"{reason or 'no reason given'}",
                     actor=Actor.PERSON,
                 )
             )
@@ -374,7 +376,7 @@ class ControllerService:
 
     def _verdict(
         self, record: NodeRecord | None, name: str, stored: Sequence[StoredFinding]
-    ) -> tuple[views.Verdict, str]:
+    ) -> tuple[Verdict, str]:
         now = self.clock.now()
         snapshot = self.world.snapshot
         fresh = (

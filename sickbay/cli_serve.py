@@ -1,0 +1,95 @@
+"""``sickbay serve``: the controller as a process."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleet.clock import SystemClock
+from remediator.executor import ThreadRunner
+from remediator.ledger import open_ledger
+from sickbay.assembly import assemble, backend_from, catalogue_from, policy_from
+from sickbay.config import load_config
+from sickbay.config.types import split_listen
+from sickbay.http import HttpServer, access_from_book, create_app
+from sickbay.loop import ControlLoop
+from sickbay.tokens import TokenBook
+
+log = logging.getLogger("sickbay")
+
+
+def register(app: typer.Typer) -> None:
+    @app.command("serve", help="Run the controller.")
+    def serve(
+        config: Annotated[Path, typer.Option("--config", help="Configuration file (YAML).")],
+        log_level: Annotated[
+            str, typer.Option("--log-level", help="debug, info, warning or error.")
+        ] = "info",
+    ) -> None:
+        run(config, log_level)
+
+
+def configure_logging(level: str) -> None:
+    """One line a record on stderr, UTC."""
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(
+        level=level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )
+    for noisy in ("apscheduler", "httpx", "httpcore"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def run(path: Path, log_level: str) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    configure_logging(log_level)
+    config = load_config(path)
+    for warning in config.warnings:
+        log.warning("%s", warning)
+    clock = SystemClock()
+    store = open_ledger(config.store.url, clock)
+    wake = threading.Event()
+    loop_box: list[ControlLoop] = []
+    runner = ThreadRunner(wake=lambda: loop_box[0].wake() if loop_box else wake.set())
+    application = assemble(
+        policy=policy_from(config),
+        store=store,
+        backend=backend_from(config, clock),
+        catalogue=catalogue_from(config),
+        clock=clock,
+        runner=runner,
+    )
+    loop = ControlLoop(application)
+    loop_box.append(loop)
+    host, port = split_listen(config.http.listen)
+    access = access_from_book(
+        TokenBook(config.http), allow_anonymous_loopback=config.http.allow_anonymous_loopback
+    )
+    server = HttpServer(create_app(application.service, access), host, port)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    loop.start()
+    server.start()
+    log.info(
+        "cluster %s: serving on %s in %s mode, pools: %s",
+        config.cluster,
+        server.url,
+        config.mode,
+        ", ".join(pool.name for pool in config.pools) or "one for all nodes",
+    )
+    stop.wait()
+    log.info("stopping")
+    server.stop()
+    loop.stop()
+    runner.close()
+    store.close()

@@ -1,0 +1,166 @@
+"""Drives the simulated cluster and the real service under one manual clock, second by second."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collector.encode import to_dict
+from collector.kernel_log import KernelLogParser, LogContext
+from fleet.clock import ManualClock
+from fleet.findings import Mode
+from fleet.observations import Event, Problem
+from remediator.executor import InlineRunner
+from remediator.ledger import open_ledger
+from remediator.policy import Policy, Pool
+from rules.catalogue import load_catalogue
+from sickbay.assembly import Application, assemble
+from sickbay.demo.scenes import PRESSED_BY, Script, default_script
+from simulator.cluster import SimulatedCluster
+from simulator.kernel_log import LogShape
+
+HEARTBEAT_SECONDS = 15.0
+READ_SECONDS = 15.0
+BUSY_READ_SECONDS = 2.0
+TICK_SECONDS = 1.0
+
+
+def demo_policy() -> Policy:
+    """What a bold operator would configure; the demo has to show action."""
+    return Policy(
+        cluster="demo",
+        mode=Mode.AUTO,
+        pools=(
+            Pool(
+                name="gpu",
+                partition="gpu",
+                mode=Mode.AUTO,
+                max_in_flight=2,
+                max_unavailable_percent=25.0,
+                max_cordons=3,
+            ),
+        ),
+        settle_seconds=2.0,
+        interval_seconds=15.0,
+        probation_seconds=120.0,
+        verify_timeout_seconds=900.0,
+    )
+
+
+@dataclass(slots=True)
+class _NodeAgent:
+    """A node's agent in miniature: the real parser, its own sequence, the boot it last saw."""
+
+    parser: KernelLogParser
+    boot_id: str
+    sequence: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+
+class Clockwork:
+    """One demo run. ``tick`` moves simulated time by a second; everything that happens, happens in it."""
+
+    def __init__(self, *, nodes: int, seed: int, database: Path | None, script: Script | None = None) -> None:
+        self.clock = ManualClock()
+        names = [f"n{i:0{max(2, len(str(nodes)))}d}" for i in range(1, nodes + 1)]
+        self.script = script or default_script(names)
+        self.cluster = SimulatedCluster(
+            clock=self.clock, nodes=nodes, seed=seed, faults=self.script.faults, log_shape=LogShape.KMSG
+        )
+        self.started_at = self.clock.now()
+        url = "sqlite://" if database is None else f"sqlite:///{database}"
+        self.store = open_ledger(url, self.clock)
+        incident_numbers = itertools.count(1)
+        self.app: Application = assemble(
+            policy=demo_policy(),
+            store=self.store,
+            backend=self.cluster.scheduler,
+            catalogue=load_catalogue(),
+            clock=self.clock,
+            runner=InlineRunner(),
+            incident_id=lambda: f"demo-{next(incident_numbers)}",
+            holder="demo",
+        )
+        self._agents: dict[str, _NodeAgent] = {}
+        self._buttons = list(self.script.buttons)
+        self._last_read = float("-inf")
+        self._holding = False
+        self._beat = itertools.cycle(range(int(HEARTBEAT_SECONDS)))
+
+    @property
+    def elapsed(self) -> float:
+        """Simulated seconds since the start."""
+        return self.clock.now() - self.started_at
+
+    @property
+    def finished(self) -> bool:
+        return self.elapsed >= self.script.ends_at
+
+    def run(self, until: Callable[[], bool]) -> None:
+        while not until():
+            self.tick()
+
+    def tick(self) -> None:
+        """One simulated second: users and faults, agents' pushes, people's buttons, the service's pass."""
+        self.clock.advance(TICK_SECONDS)
+        self.cluster.tick()
+        self._observe_if_due()
+        self._agents_speak(beat=next(self._beat))
+        self._press_buttons()
+        done = self.app.controller.step()
+        self._holding = done.holding > 0
+        self.app.service.notify_changed()
+
+    def _observe_if_due(self) -> None:
+        due = BUSY_READ_SECONDS if self._holding else READ_SECONDS
+        if self.clock.now() - self._last_read >= due:
+            self._last_read = self.clock.now()
+            self.app.controller.observe()
+
+    def _agents_speak(self, *, beat: int) -> None:
+        for number, name in enumerate(self.cluster.agents.nodes):
+            contact = self.cluster.agents.contact(name)
+            if contact is None:
+                continue
+            agent = self._agent(name, contact["boot_id"])
+            events: list[dict[str, object]] = []
+            for line in self.cluster.agents.kernel_lines(name):
+                events += self._events(agent, name, agent.parser.feed(line))
+            events += self._events(agent, name, agent.parser.flush(self.clock.now()))
+            if events or number % int(HEARTBEAT_SECONDS) == beat:
+                self.app.service.ingest_events(name, dict(contact), events)
+
+    def _agent(self, name: str, boot_id: str) -> _NodeAgent:
+        agent = self._agents.get(name)
+        if agent is None or agent.boot_id != boot_id:
+            fresh = _NodeAgent(KernelLogParser(self._context(name, boot_id)), boot_id)
+            if agent is not None:
+                fresh.sequence = agent.sequence
+            self._agents[name] = agent = fresh
+        return agent
+
+    def _context(self, name: str, boot_id: str) -> Callable[[], LogContext]:
+        boot_time = self.cluster.agents.boot_time(name)
+        return lambda: LogContext(node=name, now=self.clock.now(), boot_time=boot_time, boot_id=boot_id)
+
+    @staticmethod
+    def _events(agent: _NodeAgent, name: str, records: Sequence[Event | Problem]) -> list[dict[str, object]]:
+        return [
+            {**to_dict(event), "node": name, "boot_id": agent.boot_id, "sequence": next(agent.sequence)}
+            for event in records
+            if isinstance(event, Event)
+        ]
+
+    def _press_buttons(self) -> None:
+        while self._buttons and self._buttons[0].at <= self.elapsed:
+            button = self._buttons.pop(0)
+            if button.press:
+                self.app.service.pause(
+                    pool=None, author=PRESSED_BY, reason="the red button, for show", expires_in_seconds=None
+                )
+            else:
+                self.app.service.resume(pool=None, author=PRESSED_BY, reason="shown enough")
+
+    def close(self) -> None:
+        self.store.close()

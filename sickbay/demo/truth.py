@@ -1,0 +1,144 @@
+"""The truth table: what was expected, what was seen, and whether anything else was touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.findings import Step
+from remediator.records import Outcome, Phase, StepRecord
+from sickbay.demo.clockwork import Clockwork
+from sickbay.demo.scenes import Expect, Scene
+
+RETURN_STEPS = (Step.CORDON, Step.REBOOT, Step.VERIFY, Step.UNCORDON)
+#: What we may do to a node, by the scene it plays in; anything else, or elsewhere, is unexpected.
+_ALLOWED = {
+    Expect.RETURNED: frozenset({"cordon", "requeue", "reboot", "uncordon"}),
+    Expect.PAUSED: frozenset({"cordon", "requeue", "reboot", "uncordon"}),
+    Expect.UNTOUCHED: frozenset({"annotate"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the truth table. Times are simulated seconds after the fault, None where there is none."""
+
+    scene: str
+    title: str
+    node: str
+    expected: str
+    seen: str
+    ok: bool
+    detected_after_seconds: float | None
+    returned_after_seconds: float | None
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "scene": self.scene,
+            "node": self.node,
+            "expected": self.expected,
+            "seen": self.seen,
+            "ok": self.ok,
+            "detected_after_seconds": self.detected_after_seconds,
+            "returned_after_seconds": self.returned_after_seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    rows: tuple[Row, ...]
+    unexpected: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(row.ok for row in self.rows) and not self.unexpected
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "scenes": [row.json() for row in self.rows],
+            "unexpected_actions": len(self.unexpected),
+            "ok": self.ok,
+        }
+
+
+def truth_of(work: Clockwork) -> Truth:
+    """Compare the run so far with the script, from the ledger and the simulated scheduler's own record."""
+    return Truth(tuple(_row(work, scene) for scene in work.script.scenes), unexpected_actions(work))
+
+
+def unexpected_actions(work: Clockwork) -> tuple[str, ...]:
+    """Every write of ours the script does not ask for, from the simulated scheduler's own record."""
+    allowed: dict[str, frozenset[str]] = {}
+    for scene in work.script.scenes:
+        for node in scene.nodes:
+            allowed[node] = allowed.get(node, frozenset()) | _ALLOWED.get(scene.expect, frozenset())
+    found: list[str] = []
+    for action in work.cluster.scheduler.our_actions:
+        node = action.node or "-"
+        if action.verb not in allowed.get(node, frozenset()):
+            found.append(f"{action.verb} {node} {action.detail}".strip())
+    return tuple(found)
+
+
+def _row(work: Clockwork, scene: Scene) -> Row:
+    node = scene.nodes[0]
+    fault_at = work.started_at + scene.at
+    with work.store.transaction(read_only=True) as tx:
+        steps = [s for s in tx.steps(node=node) if s.at >= fault_at]
+    effects = [
+        s.step for s in steps if s.phase is Phase.EFFECT and s.outcome in (Outcome.DONE, Outcome.ALREADY)
+    ]
+    detected = next((s.at - fault_at for s in steps), None)
+    returned = next(
+        (s.at - fault_at for s in steps if s.phase is Phase.EFFECT and s.step is Step.UNCORDON), None
+    )
+    seen, ok = _judge(work, scene, steps, effects)
+    return Row(
+        scene=scene.name,
+        title=scene.title,
+        node=node if len(scene.nodes) == 1 else f"{node} and {len(scene.nodes) - 1} more",
+        expected=str(scene.expect),
+        seen=seen,
+        ok=ok,
+        detected_after_seconds=detected if scene.expect is not Expect.SILENCE else None,
+        returned_after_seconds=returned,
+    )
+
+
+def _judge(
+    work: Clockwork, scene: Scene, steps: list[StepRecord], effects: list[Step | None]
+) -> tuple[str, bool]:
+    if scene.expect in (Expect.RETURNED, Expect.PAUSED):
+        return _judge_returned(scene, steps, effects)
+    touched = {a.verb for a in work.cluster.scheduler.our_actions if a.node in scene.nodes}
+    if scene.expect is Expect.UNTOUCHED:
+        record = work.cluster.scheduler.observe_node(scene.nodes[0])
+        noted = bool(record.comment and record.comment.startswith("sickbay:"))
+        kept = record.reason is not None and record.reason.text.startswith("ADMIN:")
+        seen = f"reason {'kept' if kept else 'LOST'}, {'noted' if noted else 'NOT noted'}"
+        return seen, kept and noted and touched <= {"annotate"}
+    if touched:
+        return f"TOUCHED: {', '.join(sorted(touched))}", False
+    if scene.expect is Expect.SILENCE:
+        return f"{len(scene.nodes)} nodes unknown for a while, none touched", not effects
+    told = [s.reason for s in steps if s.phase is Phase.DECISION]
+    return ("observed, nothing done", True) if told else ("NOT SEEN", False)
+
+
+def _judge_returned(scene: Scene, steps: list[StepRecord], effects: list[Step | None]) -> tuple[str, bool]:
+    words = {Step.CORDON: "drained", Step.REBOOT: "rebooted", Step.UNCORDON: "returned"}
+    requeued = sum(step is Step.REQUEUE for step in effects)
+    done = [words[step] for step in (Step.CORDON, Step.REBOOT, Step.UNCORDON) if step in effects]
+    if requeued:
+        done.insert(1, f"{requeued} job{'s' if requeued > 1 else ''} requeued")
+    complete = all(effects.count(step) == 1 for step in RETURN_STEPS)
+    if scene.expect is Expect.PAUSED:
+        held = [s for s in steps if s.outcome is Outcome.REFUSED and "pause" in _gates(s)]
+        done.insert(0, "paused" if held else "NOT paused")
+        complete = complete and bool(held)
+    return ", ".join(done) or "nothing", complete
+
+
+def _gates(step: StepRecord) -> tuple[str, ...]:
+    gates = step.payload.get("gates")
+    return tuple(str(gate) for gate in gates) if isinstance(gates, list) else ()
