@@ -116,7 +116,7 @@ class Agent:
     def run(self) -> None:
         """Read and push until stopped."""
         log.info(
-            "agent of %s: %s to %s, spool %s (%d events wait)",
+            "agent of %s: %s to %s, spool %s (events waiting: %d)",
             self._settings.node,
             self._settings.kernel_log,
             self._settings.controller,
@@ -135,7 +135,7 @@ class Agent:
             self._bell.stop()
             self._thread.join(JOIN_SECONDS)
             self._close()
-        log.info("stopped; %d events wait for the next start", self._spool.depth)
+        log.info("stopped (events waiting for the next start: %d)", self._spool.depth)
 
     def stop(self) -> None:
         self._bell.stop()

@@ -68,7 +68,7 @@ class Pusher:
         except PushError as error:
             return self._failed(error)
         if self._complaint is not None:
-            log.info("the controller answers again; %d events wait", self._spool.depth)
+            log.info("the controller answers again (events waiting: %d)", self._spool.depth)
             self._complaint = None
         self._backoff.reset()
         return PushOutcome(ok=True, wait_seconds=self._settings.heartbeat_seconds)
@@ -163,7 +163,7 @@ class Pusher:
         complaint = (error.failure, error.detail)
         # Once a change, not once a try: an outage of a night is two lines.
         if self._complaint is None or self._complaint != complaint:
-            log.warning("%s (%d events wait)", error, self._spool.depth)
+            log.warning("%s (events waiting: %d)", error, self._spool.depth)
         self._complaint = complaint
         if error.refused and self._new_token():
             return PushOutcome(ok=False, wait_seconds=0.0)

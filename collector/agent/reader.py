@@ -29,6 +29,10 @@ class LineSource(Protocol):
         """Whole lines as they come; an empty list after ``timeout_seconds`` without one."""
         ...
 
+    def take_problems(self) -> list[Problem]:
+        """What could not be read since the last call."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -135,6 +139,8 @@ class KernelLogReader:
         if self._source is None:
             self._source = self._open_source()
         lines = self._source.read_lines(wait_seconds)
+        for problem in self._source.take_problems():
+            self._problems.tell(problem)
         self._backoff.reset()
         if self._source_complaint is not None:
             log.info("the kernel log can be read again")
