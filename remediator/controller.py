@@ -20,6 +20,7 @@ from remediator import recorder
 from remediator.evaluate import Evaluator, worst
 from remediator.executor import Hands, Runner, Task
 from remediator.gates import GateResult, blocking
+from remediator.ledger import DuplicateEffectError, StaleRecordError
 from remediator.lifecycle import Act, Move, Settle
 from remediator.notify import Notifier
 from remediator.planning import Assessment, Planner
@@ -139,7 +140,12 @@ class Controller:
         self._results.extend(self._runner.finished())
         while self._results:
             task, result = self._results[0]
-            self._take_in(task, result)
+            try:
+                self._take_in(task, result)
+            except (DuplicateEffectError, StaleRecordError) as error:
+                # The ledger knows better: another pass (or a person) got there first. Keeping the result
+                # would stand in the way of all others for ever.
+                log.warning("a result of %s on %s is not recorded: %s", task.step, task.node, error)
             self._results.pop(0)
 
     def _take_in(self, task: Task, result: StepResult) -> None:
@@ -255,7 +261,9 @@ class Controller:
             if result.gate is GateName.BURST:
                 self._notifier.page(f"burst/{incident.pool}/{incident.rule}", result.reason)
                 return
-        grave = worst(assessment.situation.findings) is Severity.CRITICAL
+        node = assessment.situation.node
+        in_service = node is None or not node.is_cordoned
+        grave = in_service and worst(assessment.situation.findings) is Severity.CRITICAL
         loud = [result for result in in_the_way if result.gate not in _QUIET]
         if act.step is Step.CORDON and grave and loud:
             self._notifier.page(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -114,7 +114,7 @@ class Intake:
 
     def _contact(self, node: str, agent: Mapping[str, Any]) -> AgentContact:
         boot_id = agent.get("boot_id")
-        if not isinstance(boot_id, str) or not boot_id or len(boot_id) > MAX_BOOT_ID_CHARS:
+        if not is_boot_id(boot_id):
             raise InvalidInputError("agent.boot_id: must be a non-empty string; read it from boot_id_file")
         count, uuids = gpu_inventory(agent.get("gpus"))
         version = agent.get("version")
@@ -128,6 +128,11 @@ class Intake:
             gpu_count=count,
             gpu_uuids=uuids,
         )
+
+
+def is_boot_id(value: object) -> TypeGuard[str]:
+    """A bounded, printable, non-empty string: what cannot be stored must not be retried for ever."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_BOOT_ID_CHARS and value.isprintable()
 
 
 def gpu_inventory(gpus: object) -> tuple[int | None, tuple[str, ...]]:
@@ -152,8 +157,8 @@ def _inbox_event(node: str, raw: object) -> InboxEvent:
     if raw.get("node") != node:
         raise InvalidInputError(f"node: {raw.get('node')!r} is not the agent's own node {node!r}")
     boot_id, sequence = raw.get("boot_id"), raw.get("sequence")
-    if not isinstance(boot_id, str) or not boot_id or len(boot_id) > MAX_BOOT_ID_CHARS:
-        raise InvalidInputError("boot_id: must be a non-empty string")
+    if not is_boot_id(boot_id):
+        raise InvalidInputError("boot_id: must be a non-empty printable string")
     if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence < 2**63:
         raise InvalidInputError("sequence: must be a whole number >= 0")
     event = event_from_dict(raw)
@@ -165,6 +170,6 @@ def _inbox_event(node: str, raw: object) -> InboxEvent:
 def _alert_key(alert: Mapping[str, Any]) -> str:
     """Idempotent on (fingerprint, startsAt, status); without a fingerprint its labels stand in."""
     mark = alert.get("fingerprint")
-    if not isinstance(mark, str) or not mark:
+    if not isinstance(mark, str) or not mark or not mark.isprintable():
         mark = hashlib.sha256(msgspec.json.encode(alert.get("labels"), order="sorted")).hexdigest()[:16]
     return f"{mark}|{alert.get('startsAt')}|{alert.get('status')}"

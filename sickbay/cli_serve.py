@@ -15,9 +15,10 @@ import typer
 from fleet.clock import SystemClock
 from remediator.executor import ThreadRunner
 from remediator.ledger import open_ledger
-from sickbay.assembly import assemble, backend_from, catalogue_from, policy_from
+from sickbay.assembly import assemble
 from sickbay.config import load_config
 from sickbay.config.types import split_listen
+from sickbay.configured import backend_from, catalogue_from, policy_from
 from sickbay.http import HttpServer, access_from_book, create_app
 from sickbay.loop import ControlLoop
 from sickbay.tokens import TokenBook

@@ -139,7 +139,7 @@ class ControlLoop:
     def _keep_house(self) -> None:
         try:
             with self._app.store.transaction() as tx:
-                pruned = tx.prune(time.time() - RETENTION_SECONDS)
+                pruned = tx.prune(self._app.service.clock.now() - RETENTION_SECONDS)
         except SickbayError as error:
             log.warning("retention could not run: %s", error)
             return

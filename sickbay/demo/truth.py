@@ -12,9 +12,10 @@ from sickbay.demo.scenes import Expect, Scene
 
 RETURN_STEPS = (Step.CORDON, Step.REBOOT, Step.VERIFY, Step.UNCORDON)
 #: What we may do to a node, by the scene it plays in; anything else, or elsewhere, is unexpected.
+_REPAIR = frozenset({"cordon", "requeue", "exclude", "release", "reboot", "uncordon"})
 _ALLOWED = {
-    Expect.RETURNED: frozenset({"cordon", "requeue", "reboot", "uncordon"}),
-    Expect.PAUSED: frozenset({"cordon", "requeue", "reboot", "uncordon"}),
+    Expect.RETURNED: _REPAIR,
+    Expect.PAUSED: _REPAIR,
     Expect.UNTOUCHED: frozenset({"annotate"}),
 }
 

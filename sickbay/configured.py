@@ -1,0 +1,82 @@
+"""From the configuration file to the objects it describes: policy, scheduler backend, catalogue."""
+
+from __future__ import annotations
+
+from collector.slurm.client import SlurmClient
+from fleet.clock import Clock
+from fleet.errors import SickbayError
+from fleet.findings import Repair
+from fleet.scheduler import SchedulerBackend
+from remediator.backends.slurm import SlurmBackend
+from remediator.policy import BurstPolicy, Policy, Pool
+from rules.catalogue import load_catalogue
+from rules.model import Catalogue
+from sickbay.config import Config
+from sickbay.config.hostlist import expand_hostlist
+
+
+def backend_from(config: Config, clock: Clock) -> SchedulerBackend:
+    """The scheduler backend the configuration names."""
+    if config.scheduler.kind == "simulated":
+        raise SickbayError("scheduler.kind simulated is what sickbay demo runs; sickbay serve needs slurm")
+    if config.scheduler.kind == "kubernetes":
+        raise SickbayError("scheduler.kind kubernetes is not in this version; it serves slurm")
+    slurm = config.scheduler.slurm
+    if slurm.transport == "rest":
+        raise SickbayError("scheduler.slurm.transport rest is not in this version; write cli")
+    client = SlurmClient(
+        env=dict(slurm.env),
+        timeout_seconds=slurm.timeout_seconds,
+        read_rpc_per_second=slurm.read_rpc_per_second,
+        action_rpc_per_second=slurm.action_rpc_per_second,
+        clock=clock,
+    )
+    return SlurmBackend(client, clock)
+
+
+def catalogue_from(config: Config) -> Catalogue:
+    """The shipped rules with the operator's own over them."""
+    return load_catalogue(tuple(config.rules.directories))
+
+
+def policy_from(config: Config) -> Policy:
+    """What the operator allows, in the remediator's own words."""
+    return Policy(
+        cluster=config.cluster,
+        mode=config.mode,
+        pools=tuple(
+            Pool(
+                name=pool.name,
+                partition=pool.match.partition,
+                label=pool.match.label,
+                nodes=frozenset(expand_hostlist(pool.match.nodes)) if pool.match.nodes is not None else None,
+                mode=pool.mode,
+                max_in_flight=pool.budget.max_in_flight,
+                max_unavailable_percent=pool.budget.max_unavailable_percent,
+                max_cordons=pool.rate.max_cordons,
+                rate_window_seconds=pool.rate.window_seconds,
+            )
+            for pool in config.pools
+        ),
+        rule_modes=dict(config.rules.modes),
+        disabled_rules=frozenset(config.rules.disabled),
+        domains={name: frozenset(expand_hostlist(nodes)) for name, nodes in config.domains.nodes.items()},
+        burst=BurstPolicy(
+            min_nodes=config.domains.burst.min_nodes,
+            pool_percent=config.domains.burst.pool_percent,
+            window_seconds=config.domains.burst.window_seconds,
+        ),
+        settle_seconds=config.settle_seconds,
+        interval_seconds=config.interval_seconds,
+        requeue_jobs=config.jobs.requeue,
+        exclude_node=config.jobs.exclude_node,
+        max_requeues=config.jobs.max_requeues,
+        repair_enabled=config.repair.enabled,
+        ladder=tuple(config.repair.ladder),
+        max_repair_attempts=config.repair.max_attempts,
+        repair_commands={Repair(step): tuple(argv) for step, argv in config.repair.commands.items()},
+        verify_command=tuple(config.verify.command) if config.verify.command is not None else None,
+        verify_timeout_seconds=config.verify.timeout_seconds,
+        probation_seconds=config.verify.probation_seconds,
+        lease_seconds=config.lease.duration_seconds,
+    )
