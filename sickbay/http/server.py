@@ -25,7 +25,7 @@ class HttpServer:
     """Serves ``app`` on ``host:port``. Port 0 takes a free one; ``port`` tells which after ``start``."""
 
     def __init__(self, app: SickbayApi, host: str, port: int) -> None:
-        self._app = app
+        self.app = app
         self.host = host
         self.port = port
         self._server: uvicorn.Server | None = None
@@ -42,7 +42,7 @@ class HttpServer:
         listener = _listen(self.host, self.port)
         self.port = listener.getsockname()[1]
         config = uvicorn.Config(
-            self._app,
+            self.app,
             http="h11",
             ws="none",
             lifespan="off",
@@ -72,7 +72,7 @@ class HttpServer:
         if server is None or thread is None:
             return
         self._server = self._thread = None
-        self._app.close_streams()
+        self.app.close_streams()
         server.should_exit = True
         thread.join(STOP_SECONDS)
         if thread.is_alive():
