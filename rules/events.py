@@ -170,8 +170,8 @@ def _explained(event: Event, context: EventContext, catalogue: Catalogue, policy
     causes = {*policy.follows, *(() if event.cause is None else (event.cause,))}
     for past in here:
         if past.code in causes and past.code is not None and past.code != event.code:
-            asked = catalogue.xid_policy(past.code, variant(past)).response
-            if asked.rank >= policy.response.rank:
+            stands = catalogue.xid_policy(past.code, variant(past))
+            if stands.response.rank >= policy.response.rank and stands.rule not in context.disabled:
                 return f"follows XID {past.code}, which has been judged already"
     if event.code in NVLINK_CODES:
         return _other_end(event, near, peer_first=policy.when in ("sympathetic", "fatal_peer_first"))
