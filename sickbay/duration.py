@@ -7,11 +7,12 @@ import re
 from fleet.errors import InvalidInputError
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-_WHOLE = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
+_WHOLE = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhdw])+")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 MAX_SECONDS = 366 * 86_400.0
 _MAX_CHARS = 32
+_MS_END = 0.9995
 
 
 def parse_duration(text: str) -> float:
@@ -37,7 +38,7 @@ def format_duration(seconds: float) -> str:
     """Seconds -> the two largest units: ``45 s``, ``12 min 5 s``, ``3 h``, ``2 d 4 h``."""
     if seconds < 0:
         return f"-{format_duration(-seconds)}"
-    if seconds < 1:
+    if seconds < _MS_END:  # below, it would read "1000 ms"
         return f"{seconds * 1000:.0f} ms"
     rest = round(seconds)
     parts: list[str] = []

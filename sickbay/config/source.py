@@ -21,8 +21,8 @@ _MAX_DEPTH = 64
 _NULL = re.compile(r"(?:~|null|Null|NULL|)")
 _TRUE = re.compile(r"(?:true|True|TRUE)")
 _FALSE = re.compile(r"(?:false|False|FALSE)")
-_INT = re.compile(r"[-+]?\d{1,18}")
-_FLOAT = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?")
+_INT = re.compile(r"[-+]?[0-9]{1,18}")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _STR_TAG = "tag:yaml.org,2002:str"
 _PLAIN_TAGS = {"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
 

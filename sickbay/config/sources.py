@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from fleet.identity import is_node_name
 from sickbay.config import types as t
 from sickbay.config.base import Section
 
@@ -142,8 +143,8 @@ class Target(Section):
         host, colon, port = value.rpartition(":")
         if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) <= _MAX_PORT:
             raise ValueError(f"{value[:80]!r} is no target; {advice}")
-        if "[" in host:
-            raise ValueError(f"{value[:80]!r} names no single node; list every target on its own")
+        if not is_node_name(host):
+            raise ValueError(f"{value[:80]!r} does not begin with one host name; {advice}")
         return {"node": host, "url": f"http://{host}:{port}/metrics"}
 
 
