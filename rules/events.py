@@ -174,22 +174,26 @@ def _explained(event: Event, context: EventContext, catalogue: Catalogue, policy
             if stands.response.rank >= policy.response.rank and stands.rule not in context.disabled:
                 return f"follows XID {past.code}, which has been judged already"
     if event.code in NVLINK_CODES:
-        return _other_end(event, near, peer_first=policy.when in ("sympathetic", "fatal_peer_first"))
+        return _other_end(event, near, catalogue, policy)
     return None
 
 
-def _other_end(event: Event, near: Sequence[Event], *, peer_first: bool) -> str | None:
+def _other_end(event: Event, near: Sequence[Event], catalogue: Catalogue, policy: XidPolicy) -> str | None:
+    """A link has two ends: the NVSwitch, or the peer if this end says that the peer went down first."""
     for past in near:
         if past.kind is EventKind.SXID and past.fatal:
-            return (
-                f"the NVSwitch reported it first (SXID {code_text(past.code)}), which has been judged already"
-            )
+            code = code_text(past.code)
+            return f"the NVSwitch reported it first (SXID {code}), which has been judged already"
+    if policy.when not in ("sympathetic", "fatal_peer_first"):
+        return None
     for past in near:
-        at_peer = past.kind is EventKind.XID and past.code in NVLINK_CODES and target(past) != target(event)
-        if peer_first and at_peer and "-" not in (target(past), target(event)):
-            if variant(past) in ("sympathetic", "fatal_peer_first", "harmless", "nonfatal"):
-                continue
-            return f"the other end went down first ({clean(target(past), 64)}), which has been judged already"
+        if past.kind is not EventKind.XID or past.code is None or past.code not in NVLINK_CODES:
+            continue
+        peer, stands = target(past), catalogue.xid_policy(past.code, variant(past))
+        if peer == target(event) or "-" in (peer, target(event)):
+            continue
+        if stands.response.acts and stands.when != "fatal_peer_first":
+            return f"the other end went down first ({clean(peer, 64)}), which has been judged already"
     return None
 
 

@@ -294,6 +294,8 @@ def test_a_configured_mode_takes_the_place_of_the_rules_own() -> None:
             [before(xid(149, registers=("0x0214a5c6",), pci=OTHER, **LINK_DOWN))],
             NVLINK_ERROR,
         ),
+        # a peer's bare number, without its words, is no evidence
+        (xid(149, registers=("0x0214a5c6",), **LINK_DOWN), [before(xid(149, pci=OTHER))], NVLINK_ERROR),
         # lines that name less than the one before
         (
             event(EventKind.DRIVER_FAULT, pci=None, message="probe routine failed for 1 device(s)"),
