@@ -17,9 +17,9 @@ import typer
 
 from collector.agent.build import build_agent
 from collector.agent.settings import AgentSettings, read_token
-from fleet.errors import SickbayError
+from fleet.errors import InvalidInputError
 from sickbay import __version__
-from sickbay.config import AgentConfig, load_config
+from sickbay.config import AgentConfig, ConfigError, load_config
 
 log = logging.getLogger(__name__)
 
@@ -37,21 +37,18 @@ def register(app: typer.Typer) -> None:
 
 
 def agent(*, config: ConfigOption, once: OnceOption = False) -> None:
-    """Follow the kernel log of this node and push its GPU events to the controller."""
+    """Follow the kernel log of this node and push its GPU events to the controller.
+
+    Runs until SIGTERM or SIGINT.
+    """
     _set_up_logging()
+    loaded = load_config(config, "agent")
     try:
-        loaded = load_config(config, "agent")
-        settings = settings_from(loaded)
-    except SickbayError as error:
-        typer.echo(f"sickbay agent: {error}", err=True)
-        raise typer.Exit(2) from error
+        running = build_agent(settings_from(loaded))
+    except InvalidInputError as error:
+        raise ConfigError([f"{config}: {error}"]) from error
     for warning in loaded.warnings:
         log.warning("%s", warning)
-    try:
-        running = build_agent(settings)
-    except SickbayError as error:
-        typer.echo(f"sickbay agent: {error}", err=True)
-        raise typer.Exit(1) from error
     if once:
         raise typer.Exit(0 if running.once() else 1)
     _stop_on_signals(running.stop)

@@ -125,6 +125,8 @@ class Agent:
         )
         for companion in self._companions:
             companion.start()
+        # The log is open before the first heartbeat says that somebody watches.
+        self._read_once(0.0)
         self._thread.start()
         try:
             while not self._bell.stopping:
@@ -155,10 +157,10 @@ class Agent:
         self._pusher.close()
         self._spool.close()
 
-    def _read_once(self) -> None:
+    def _read_once(self, wait_seconds: float | None = None) -> None:
         """Named boundary of the read loop: a defect is logged and counted, and the next line is read."""
         try:
-            self._reader.step()
+            self._reader.step(wait_seconds)
         except Exception:
             self._stats.loop_failed(LoopFailure.READER)
             log.exception("a pass of the read loop failed inside the agent; going on")

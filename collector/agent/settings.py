@@ -76,8 +76,8 @@ class AgentSettings:
         """(host, port) of the metrics server, or None when it is off."""
         if not self.listen:
             return None
-        host, _, port = self.listen.rpartition(":")
-        if not port.isdigit() or not 0 <= int(port) <= 65535:  # noqa: PLR2004 - TCP's highest port
+        host, colon, port = self.listen.rpartition(":")
+        if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:  # noqa: PLR2004 - TCP's highest port
             raise InvalidInputError(f"agent.listen: {self.listen!r} is not host:port such as 0.0.0.0:9870")
         return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - no host means all, as everywhere
 

@@ -93,11 +93,19 @@ class RecordingController:
         with self._arrived:
             self.pushes.append(push)
             self.headers.append(headers)
-            reply = Reply(404) if path != "/api/v1/events" else self.script(push) or self._store(push)
+            self._arrived.notify_all()
+        if path != "/api/v1/events":
+            return Reply(404)
+        # Outside the lock: a script may keep this push waiting.
+        scripted = self.script(push)
+        if scripted is not None:
+            return scripted
+        with self._arrived:
+            reply = self.store(push)
             self._arrived.notify_all()
             return reply
 
-    def _store(self, push: Json) -> Reply:
+    def store(self, push: Json) -> Reply:
         rejected, duplicates, accepted = [], 0, 0
         for index, event in enumerate(push["events"]):
             reason = self.reject(event)

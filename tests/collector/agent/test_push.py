@@ -177,7 +177,7 @@ def test_duplicates_are_settled(bench: Bench, controller: RecordingController) -
     bench.add(1, 2)
 
     def store_and_fail(push: Json) -> Reply:
-        controller._store(push)
+        controller.store(push)
         return Reply(500)
 
     controller.script = store_and_fail
