@@ -174,6 +174,8 @@ def _cancelling(s: Situation) -> Decision:
         )
     if s.node is None:
         return Wait(f"{who}; the node cannot be read, so its cordon stays for now")
+    if s.open_step is Step.UNCORDON and not s.node.is_cordoned:
+        return Settle(Step.UNCORDON, f"the announced uncordon is in effect ({s.node.state})")
     if owns_cordon(s.incident, s.node):
         if s.node.state in AWAY:
             return Wait(f"{who}; the node is {s.node.state}, its cordon is lifted when it is back")
@@ -348,6 +350,12 @@ def _repairing(s: Situation) -> Decision:
 
 
 def _verifying(s: Situation) -> Decision:
+    if s.open_step is Step.UNCORDON and s.node is not None:
+        if not s.node.is_cordoned and s.node.state not in AWAY:
+            # Not a person's doing: our own announced uncordon, whose answer was lost.
+            return Settle(Step.UNCORDON, f"the announced uncordon is in effect ({s.node.state})")
+        if owns_cordon(s.incident, s.node):
+            return Act(Step.UNCORDON, "finish the uncordon that was announced")
     lost = _lost_cordon(s)
     if isinstance(lost, Move) or (lost is not None and (s.node is None or s.node.is_cordoned)):
         return lost

@@ -243,12 +243,31 @@ def move(tx: LedgerTransaction, situation: Situation, to: Move) -> IncidentRecor
         blocked_reasons=(),
         repair=to.repair if to.repair is not None else incident.repair,
     )
+    if to.state.is_closed:
+        _abandon_open_intents(tx, incident, now, to.reason)
     if to.clear_findings:
         clear_findings(tx, incident, now, to.reason)
     if to.cooldown:
         tx.add_word(cooldown_word(incident, now, situation.policy.cooldown_seconds, to.reason))
     tx.update_incident(after)
     return after
+
+
+def _abandon_open_intents(tx: LedgerTransaction, incident: IncidentRecord, now: float, why: str) -> None:
+    """Nothing stays announced in a closed incident."""
+    for intent in tx.open_intents(incident.id):
+        tx.append(
+            StepRecord(
+                at=now,
+                phase=Phase.EFFECT,
+                step=intent.step,
+                outcome=Outcome.ABANDONED,
+                reason=why,
+                node=incident.node,
+                incident=incident.id,
+                key=intent.key,
+            )
+        )
 
 
 def hand_over(
