@@ -128,7 +128,7 @@ class ApiClient:
             return f"{self._url} does not know the token in {self._token_file}; ask for a valid one"
         if status == httpx.codes.FORBIDDEN:
             role = "viewer or operator" if method == "GET" else "operator"
-            return f"not allowed: {said or 'the token has another role'}; this needs a token with role {role}"
+            return f"not allowed: {said or f'this needs a token with role {role}'}"
         if status in (httpx.codes.NOT_FOUND, httpx.codes.CONFLICT) and said:
             return said
         if status >= httpx.codes.INTERNAL_SERVER_ERROR:

@@ -289,7 +289,8 @@ class TestRefusals:
         ("status", "body", "line"),
         [
             (401, {"error": "no"}, "URL asks for a token; name its file with --token-file or SICKBAY_TOKEN_FILE"),
-            (403, {"error": "eyes is a viewer."}, "not allowed: eyes is a viewer; this needs a token with role operator"),
+            (403, {"error": "eyes is a viewer."}, "not allowed: eyes is a viewer"),
+            (403, "", "not allowed: this needs a token with role operator"),
             (404, {"error": "no node is called n09"}, "no node is called n09"),
             (409, {"error": "held\nalready\x1b[2J"}, "held already [2J"),
             (503, {"error": "the store is full"}, "the controller answered 503: the store is full; whether it was done "
