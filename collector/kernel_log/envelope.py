@@ -157,7 +157,8 @@ def _open_syslog(rest: str, moment: float | None, context: LogContext, *, truste
     said = _SAID_BY.match(rest)
     if said is not None:
         by_kernel = said["tag"] == "kernel" and said["pid"] is None
-        text = texts.clean(texts.unescape_rsyslog(said["text"] or ""))
+        words = (said["text"] or "") if by_kernel else rest[said.end("host") + 1 :]
+        text = texts.clean(texts.unescape_rsyslog(words))
         return _said(text, moment, context, host=said["host"], trusted=trusted and by_kernel)
     host = _HOST_ONLY.match(rest)
     if host is not None:
