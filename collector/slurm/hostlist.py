@@ -1,0 +1,91 @@
+"""Slurm's host lists (``n[001-003],login``) to names, bounded, by ClusterShell without any group source."""
+
+from __future__ import annotations
+
+import re
+
+from ClusterShell.NodeSet import NodeSet, NodeSetException, NodeSetParseRangeError
+from ClusterShell.NodeUtils import GroupResolver
+
+from fleet.errors import InvalidInputError
+from fleet.identity import is_node_name
+
+MAX_NODES = 65_536
+MAX_CHARS = 262_144
+# What Slurm prints where there is no node (squeue, scontrol, sacct).
+NOTHING = frozenset({"", "(null)", "None assigned", "None", "N/A", "Unassigned"})
+# A set of groups, `@`, is ClusterShell's own syntax; operators `!&^` too: no host name holds any of them.
+_ALLOWED = re.compile(r"^[A-Za-z0-9._,\[\]\s-]*$")
+_BRACKET = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"^(\d{1,12})(?:-(\d{1,12}))?$")
+
+
+def expand(text: str, *, limit: int = MAX_NODES) -> tuple[str, ...]:
+    """The names in the order they are listed, each once. Raises InvalidInputError, never guesses.
+
+    Zero padding is kept, several brackets per name and text after a bracket are understood, and the size
+    is checked before anything is expanded: ``n[001-100000000]`` is an attack or a typo.
+    """
+    text = text.strip()
+    if text in NOTHING:
+        return ()
+    if len(text) > MAX_CHARS or _ALLOWED.match(text) is None:
+        raise InvalidInputError(f"host list {text[:60]!r} is too long or holds characters no name has")
+    names: dict[str, None] = {}
+    for item in _split(text):
+        if len(names) + _size(item, limit) > limit:
+            raise InvalidInputError(f"host list {text[:60]!r} names more than {limit} nodes")
+        for name in _expand_one(item):
+            if not is_node_name(name):
+                raise InvalidInputError(f"host list {text[:60]!r} holds {name[:60]!r}, which is no host name")
+            names[name] = None
+    return tuple(names)
+
+
+def _split(text: str) -> list[str]:
+    """The items between the commas outside brackets."""
+    items, depth, start = [], 0, 0
+    for position, char in enumerate(text):
+        if char == "[":
+            depth += 1
+        elif char == "]":
+            depth -= 1
+        elif char == "," and depth == 0:
+            items.append(text[start:position].strip())
+            start = position + 1
+        if depth not in (0, 1):
+            raise InvalidInputError(f"host list {text[:60]!r} has unbalanced brackets")
+    if depth != 0:
+        raise InvalidInputError(f"host list {text[:60]!r} has unbalanced brackets")
+    items.append(text[start:].strip())
+    if "" in items:
+        raise InvalidInputError(f"host list {text[:60]!r} holds an empty name")
+    return items
+
+
+def _size(item: str, limit: int) -> int:
+    """How many names ``item`` stands for, from its ranges alone."""
+    size = 1
+    for bracket in _BRACKET.findall(item):
+        here = 0
+        for part in bracket.split(","):
+            match = _RANGE.match(part.strip())
+            if match is None:
+                raise InvalidInputError(f"host list holds {item[:60]!r}, which has no valid range")
+            first, last = int(match[1]), int(match[2] or match[1])
+            if last < first:
+                raise InvalidInputError(f"host list holds {item[:60]!r}, whose range runs backwards")
+            here += last - first + 1
+        size *= here
+        if size > limit:
+            raise InvalidInputError(f"host list holds {item[:60]!r}, which names more than {limit} nodes")
+    return size
+
+
+def _expand_one(item: str) -> list[str]:
+    if "[" not in item:
+        return [item]
+    try:
+        return [str(name) for name in NodeSet(item, resolver=GroupResolver())]
+    except (NodeSetException, NodeSetParseRangeError) as error:
+        raise InvalidInputError(f"host list item {item[:60]!r} is not understood: {error}") from error
