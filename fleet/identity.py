@@ -18,7 +18,7 @@ def normalise_pci(text: str) -> str | None:
     Lower case; at least four hex digits of domain (more only when they are not zero); function ``.0``
     when absent. NVML and nvidia-smi print eight domain digits, the kernel log four.
     """
-    match = _PCI.match(text.strip())
+    match = _PCI.fullmatch(text.strip())
     if match is None:
         return None
     domain = f"{int(match['domain'] or '0', 16):04x}"
@@ -35,7 +35,7 @@ def is_node_name(text: str) -> bool:
 
     A hostlist such as ``n[1-4]`` or ``n1,n2`` is no name: input never widens a target.
     """
-    return _NODE_NAME.match(text) is not None
+    return _NODE_NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class Service(Protocol):
         ...
 
     def ingest_events(self, node: str, agent: Mapping[str, Any], events: Sequence[Any]) -> Json:
-        """Store an agent's push durably; answers ``{"accepted","duplicates","rejected":[{"index","reason"}]}``.
+        """Store an agent's push durably: ``{"accepted","duplicates","rejected":[{"index","reason"}]}``.
 
         ``node`` is ``agent["node"]``, already checked against the token. Raises NoSuchNodeError when the
         inventory does not know it and StoreUnavailableError when it cannot be made durable.

@@ -1,4 +1,4 @@
-"""The JSON of the API (docs/api.md), made from records. Pure: what is shown is exactly what was decided on."""
+"""The JSON of the API (docs/api.md), made from records. Pure: what is shown is what was decided on."""
 
 from __future__ import annotations
 
