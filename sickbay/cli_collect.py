@@ -119,7 +119,7 @@ def _read_ring_buffer(request: Request) -> Reading:
 def _read_slurm(request: Request) -> Reading:
     # Imported here: reading a kernel log must not need what the Slurm reader needs.
     if request.data is not None:
-        from collector.slurm import read_captured  # noqa: PLC0415
+        from collector.slurm.reader import read_captured  # noqa: PLC0415
 
         return read_captured(request.data, now=request.now)
     from collector.slurm.live import read_live  # noqa: PLC0415

@@ -86,6 +86,12 @@ class Unreadable:
     too_large: bool = False
 
 
+def without_stamp(text: str) -> str:
+    """The body behind the kernel's own ``[uptime]`` stamp, if it has one."""
+    stamped = _UPTIME.match(text)
+    return stamped["text"] if stamped is not None else text
+
+
 def canonical_boot_id(text: str) -> str:
     """journald's 32 digits in the form of /proc/sys/kernel/random/boot_id; anything else as it is."""
     plain = text.strip().lower().replace("-", "")
@@ -194,7 +200,7 @@ def _line_record(
         time=time,
         time_source=TimeSource.LINE if known else TimeSource.RECEIVED,
         tick=time,
-        ticks="line" if known else "received",
+        ticks="date" if known else "received",
         trusted=trusted,
         host=_host(host),
         boot_id=boot_id,
@@ -213,12 +219,13 @@ def _uptime_record(
     boot_id: str | None = None,
 ) -> LogRecord:
     known = context.boot_time is not None
+    time = context.boot_time + uptime if context.boot_time is not None else context.now
     return LogRecord(
         text=text,
-        time=context.boot_time + uptime if context.boot_time is not None else context.now,
+        time=time,
         time_source=TimeSource.UPTIME if known else TimeSource.RECEIVED,
-        tick=uptime,
-        ticks="uptime",
+        tick=time if known else uptime,
+        ticks="date" if known else "uptime",
         trusted=trusted,
         host=_host(host),
         boot_id=boot_id,
@@ -255,8 +262,7 @@ def _open_journald(line: str, context: LogContext) -> LogRecord | Unreadable:
     boot_id = canonical_boot_id(boot_text) if boot_text else None
     moment = _microseconds(fields, "__REALTIME_TIMESTAMP", "_SOURCE_REALTIME_TIMESTAMP")
     uptime = _microseconds(fields, "_SOURCE_MONOTONIC_TIMESTAMP", "__MONOTONIC_TIMESTAMP")
-    stamped = _UPTIME.match(message)
-    body = stamped["text"] if stamped is not None else message
+    body = without_stamp(message)
     if moment is None and uptime is not None:
         return _uptime_record(body, uptime, context, trusted=trusted, host=host, boot_id=boot_id)
     return _line_record(body, moment, context, trusted=trusted, host=host, boot_id=boot_id)

@@ -14,7 +14,13 @@ from collector.kernel_log import bodies
 from collector.kernel_log.bodies import Statement
 from collector.kernel_log.coalesce import WINDOW_SECONDS, Occurrence
 from collector.kernel_log.context import SOURCE, LogContext
-from collector.kernel_log.envelope import LogRecord, Unreadable, canonical_boot_id, open_envelope
+from collector.kernel_log.envelope import (
+    LogRecord,
+    Unreadable,
+    canonical_boot_id,
+    open_envelope,
+    without_stamp,
+)
 from collector.kernel_log.faults import parse_fault
 from collector.kernel_log.text import MAX_LINE_BYTES, clean, decode, is_binary
 from collector.kernel_log.xid import looks_like_fault, parse_sxid, parse_xid
@@ -144,7 +150,7 @@ class Interpreter:
         if again is not None:
             return _repeated(list(host.last), int(again["count"]), record)
         inner = _REPEATED_INNER.match(record.text.strip())
-        text = (inner["text"] if inner is not None else record.text).strip()
+        text = (without_stamp(inner["text"]) if inner is not None else record.text).strip()
         statement = _parse(text)
         if record.continued and not isinstance(statement, bodies.LostStart | bodies.LostPart):
             statement = None  # texts of users can hold a newline; nothing behind it is a record of its own

@@ -352,6 +352,24 @@ def test_repeat_notices_count_only_what_they_repeat() -> None:
     assert [e.count for e in reading.events] == [1]
 
 
+def test_a_repeat_notice_may_quote_the_kernels_stamp() -> None:
+    reading = read(
+        f"Feb  1 00:00:00 n01 kernel: [  918.022134] {XID79}",
+        f"Feb  1 00:00:30 n01 kernel: message repeated 3 times: [ [  918.022134] {XID79}]",
+    )
+    assert [e.count for e in reading.events] == [4]
+
+
+def test_dated_uptime_and_dated_lines_share_one_window() -> None:
+    reading = read(
+        f"2026-03-14T23:00:10+00:00 n01 kernel: {XID79}",
+        f"3,1,9000000,-;{XID79}",
+        node="n01",
+        boot_time=datetime(2026, 3, 14, 23, tzinfo=UTC).timestamp(),
+    )
+    assert [e.count for e in reading.events] == [2]
+
+
 @pytest.mark.parametrize(
     ("tail", "pid", "process"),
     [

@@ -68,8 +68,8 @@ def test_an_event_has_every_key() -> None:
         "recovery_action": None,
         "uncertain": False,
         "count": 1,
-        "message": "NVRM: Xid (PCI:0000:9A:00): 119, pid=31877, name=nvidia-smi, Timeout after 6s of waiting for "
-        "RPC response from GPU4 GSP! Expected function 103 (GSP_RM_ALLOC) (0x2093 0x4).",
+        "message": "NVRM: Xid (PCI:0000:9A:00): 119, pid=31877, name=nvidia-smi, Timeout after 6s of waiting "
+        "for RPC response from GPU4 GSP! Expected function 103 (GSP_RM_ALLOC) (0x2093 0x4).",
     }
 
 
@@ -121,6 +121,12 @@ def test_bad_usage_is_one_clear_line(args: tuple[str, ...]) -> None:
 
 def test_a_source_of_a_later_version_says_so() -> None:
     assert "is not in this version" in run("nvidia-smi").stderr
+
+
+def test_a_captured_slurm_answer_goes_to_its_reader() -> None:
+    text = b"NodeName=n01 Arch=x86_64 CPUTot=2\n   State=IDLE+DRAIN ThreadsPerCore=1\n   Partitions=gpu\n\n"
+    (node,) = lines(run("slurm", "--input", "-", stdin=text))
+    assert (node["type"], node["name"], node["state"]) == ("node", "n01", "drained")
 
 
 def test_the_ring_buffer_without_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
