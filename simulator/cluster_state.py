@@ -133,11 +133,16 @@ class ClusterState:
         return reason.text.endswith(REBOOT_ISSUED_SUFFIX) and reason.time >= ordered_at
 
     def reboot(self, name: str) -> None:
-        """Plain ``scontrol reboot`` of an idle node: down now, DRAIN and reason kept, suffix appended."""
+        """Plain ``scontrol reboot`` of an idle node: down now, DRAIN kept, suffix appended to the reason.
+
+        A reason that has the suffix from an earlier reboot is replaced as a whole (seen on 22.05.8): who
+        orders a second reboot must write the mark again first, or loses it.
+        """
         books = self.node_books(name)
         books.reboot_issued = books.down = True
         if books.reason is not None:
-            text = books.reason.text + REBOOT_ISSUED_SUFFIX
+            repeated = books.reason.text.endswith(REBOOT_ISSUED_SUFFIX)
+            text = "reboot issued" if repeated else books.reason.text + REBOOT_ISSUED_SUFFIX
             books.reason = replace(books.reason, text=text, time=self._clock.now())
         self._fleet.reboot(name, self._reboot_seconds)
 

@@ -136,6 +136,7 @@ class SimulatedScheduler:
             jobs = self._state.jobs_on(node)
             if jobs:
                 raise ConflictError(f"{node} still has job {jobs[0].id}: no reboot")
+            self._state.drain(node, mark.reason(), self._our_user)  # a no-op but for a repeated reboot
             self._state.reboot(node)
             self._log(self._our_user, "reboot", node=node)
             return self._state.record(node)

@@ -30,6 +30,5 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         yield SimulatedBench()
         return
     slurm: SlurmBench = request.getfixturevalue("slurm_bench")
-    slurm.reset()
     yield slurm
     slurm.reset()

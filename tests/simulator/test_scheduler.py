@@ -108,6 +108,18 @@ def test_a_reboot_takes_its_time_and_comes_back_cordoned(world: World) -> None:
     assert back.boot_time == world.clock.now()
 
 
+def test_a_reboot_of_a_rebooted_node_would_lose_the_mark_unless_it_is_written_again(world: World) -> None:
+    world.scheduler.cordon("n01", MARK)
+    for _ in range(2):
+        world.scheduler.reboot("n01", MARK, ordered_at=world.clock.now())
+        world.pass_time(181.0)
+        record = world.scheduler.observe_node("n01")
+        assert record.reason is not None
+        assert record.reason.text == MARK.reason() + " : reboot issued"
+
+    assert world.scheduler.observe_node("n01").owner is Owner.SICKBAY
+
+
 def test_a_gpu_that_stays_away_makes_the_registration_invalid(world: World) -> None:
     world.scheduler.cordon("n01", MARK)
     world.fleet.lose_gpu("n01", 2, back_after_reboot=False)

@@ -55,6 +55,11 @@ class MiniSlurm:
     ``base``: a short folder name that all users may enter; None makes one under the system's temporary
     folder and removes it afterwards. ``names``: the node names ``n1``..; ``env``: what Slurm's commands
     need. Per node, ``boot_id_file`` and ``kernel_log`` are what an agent of that node would read.
+
+    ``slurmd_timeout_seconds`` is Slurm's own default. slurmctld pings every third of it, and with
+    ReturnToService=2 a ping that is answered while a reboot is under way leaves the node
+    IDLE+DRAIN+REBOOT_ISSUED until ResumeTimeout (seen on 22.05.8): a short timeout is for tests of silent
+    nodes only.
     """
 
     def __init__(
@@ -65,7 +70,7 @@ class MiniSlurm:
         *,
         gpu_type: str = "h100",
         prefix: str = "n",
-        slurmd_timeout_seconds: int = 15,
+        slurmd_timeout_seconds: int = 300,
         message_timeout_seconds: int = 10,
         cred_expire_seconds: int | None = 5,
         return_to_service: int = 2,
@@ -155,6 +160,12 @@ class MiniSlurm:
     def kill_node(self, node: str, sig: signal.Signals = signal.SIGKILL) -> None:
         """End ``node``'s slurmd; its jobs go on, as after a crash of slurmd."""
         self._kill(node, sig)
+
+    def restart_node(self, node: str) -> None:
+        """Restart ``node``'s slurmd: it registers at once, whatever slurmctld was waiting for."""
+        with self._lock:
+            self.kill_node(node, signal.SIGTERM)
+            self.start_node(node)
 
     def start_node_with_gpus(self, node: str, count: int) -> None:
         """Restart ``node``'s slurmd so that it finds ``count`` GPUs: fewer than configured is INVALID_REG."""

@@ -112,18 +112,28 @@ class SlurmBench:
     def reset(self) -> None:
         """Cancel all jobs, undrain all nodes, wait until the cluster is idle."""
         self._cluster.run("scancel", "--partition=gpu", check=False)
-        self._cluster.run(
-            "scontrol", "update", f"NodeName={','.join(self.nodes)}", "State=UNDRAIN", check=False
-        )
-        self._cluster.run("scontrol", "update", f"NodeName={','.join(self.nodes)}", "Comment=")
+        self.wait(lambda: not self._queue(), "the queue to be empty")
+        self.wait(lambda: not self._rebooting(), "reboots to end")
+        for name in self.nodes:
+            if self.node(name).drained:
+                self.admin_undrain(name)
+                self._cluster.restart_node(name)  # an undrained node is idle* until it registers again
+            self.admin_comment(name, "")
         self.wait(self._is_idle, "the cluster to be idle")
 
     # -- inside
 
     def _is_idle(self) -> bool:
-        states = self._cluster.run("sinfo", "-h", "-N", "-o", "%T").stdout.split()
-        queue = self._cluster.run("squeue", "-h", "-o", "%i").stdout.split()
-        return not queue and all(state == "idle" for state in states)
+        return all(state == "idle" for state in self._states())
+
+    def _rebooting(self) -> bool:
+        return any(state.startswith("reboot") or "^" in state or "@" in state for state in self._states())
+
+    def _states(self) -> list[str]:
+        return self._cluster.run("sinfo", "-h", "-N", "-o", "%T").stdout.split()
+
+    def _queue(self) -> list[str]:
+        return self._cluster.run("squeue", "-h", "-o", "%i").stdout.split()
 
     def _sbatch(self, *options: str) -> str:
         marker = self._cluster.layout.jobs / f"finish-{uuid.uuid4()}"
