@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from collector.encode import event_from_dict
+from collector.encode import event_from_dict, to_dict
 from fleet.clock import Clock
 from fleet.errors import InvalidInputError
 from fleet.findings import Finding, IncidentState, Severity
@@ -34,6 +34,7 @@ from rules.events import EventContext, PastEvent, weigh
 
 HISTORY_SECONDS = 24 * 3600.0
 HISTORY_LINES = 200
+MAX_MESSAGE_CHARS = 300
 #: Labels that may name a node in an alert, in this order; each is compared with the inventory exactly.
 NODE_LABELS = ("node", "Hostname", "hostname", "instance")
 
@@ -272,19 +273,9 @@ def _join(incident: IncidentRecord, finding: Finding, now: float) -> IncidentRec
 
 
 def _event_payload(event: Event) -> dict[str, object]:
-    """What later weighing needs of a past event."""
-    return {
-        "kind": str(event.kind),
-        "code": event.code,
-        "pci": event.pci,
-        "gpu": event.gpu,
-        "process": event.process,
-        "pid": event.pid,
-        "cause": event.cause,
-        "time": event.time,
-        "count": event.count,
-        "boot_id": event.boot_id,
-    }
+    """A past event as later weighing needs it: whole (a cause may lie in any field), its message bounded."""
+    short = replace(event, message=event.message[:MAX_MESSAGE_CHARS])
+    return to_dict(short) | {"boot_id": event.boot_id}
 
 
 def _history(tx: LedgerTransaction, node: str, now: float) -> tuple[PastEvent, ...]:
