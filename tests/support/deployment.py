@@ -30,7 +30,7 @@ XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU h
 # right before or right after one, once per pattern. The controller starts it as a direct child.
 _WRAPPER = """#!/bin/sh
 calls={folder}/calls.log
-echo "$*" >> "$calls"
+echo "$(date +%s.%N) $*" >> "$calls"
 for rule in {folder}/kill/*; do
     [ -e "$rule" ] || continue
     read -r when pattern < "$rule"
@@ -173,8 +173,13 @@ class Deployment:
 
     def calls(self) -> list[str]:
         """Every scontrol call of the controller, in order, its arguments joined by blanks."""
+        return [call for _, call in self.timed_calls()]
+
+    def timed_calls(self) -> list[tuple[float, str]]:
+        """The same with the epoch seconds of each."""
         log = self.folder / "calls.log"
-        return log.read_text().splitlines() if log.exists() else []
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [(float(line.partition(" ")[0]), line.partition(" ")[2]) for line in lines]
 
     def kill_at(self, when: str, pattern: str) -> None:
         """Kill the controller ``before`` or ``after`` the next scontrol call that matches (sh pattern)."""

@@ -1,0 +1,1 @@
+"""Measurements. Each prints what it measured, on what machine; none asserts."""
