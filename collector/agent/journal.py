@@ -22,12 +22,13 @@ def encode_line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data``: afterwards, and after a crash at any instant, it is old or new."""
+def write_durably(path: Path, chunks: Iterable[bytes]) -> None:
+    """Replace ``path`` by ``chunks``: afterwards, and after a crash at any instant, it is old or new."""
     temporary = path.with_name(path.name + ".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
     try:
-        _write_all(descriptor, data)
+        for chunk in chunks:
+            _write_all(descriptor, chunk)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -85,18 +86,18 @@ class Journal:
                 records.append(record)
         return Loaded(tuple(records), bad, torn)
 
-    def append(self, records: Iterable[Mapping[str, Any]], *, sync: bool) -> None:
-        """Add records at the end; with ``sync`` they are on the disk when this returns."""
+    def append(self, lines: Iterable[bytes], *, sync: bool) -> None:
+        """Add lines at the end; with ``sync`` they are on the disk when this returns."""
         if self._descriptor is None:
             raise OSError("the journal is not open")
-        _write_all(self._descriptor, b"".join(encode_line(record) for record in records))
+        _write_all(self._descriptor, b"".join(lines))
         if sync:
             os.fsync(self._descriptor)
 
-    def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
+    def rewrite(self, lines: Iterable[bytes]) -> None:
         """Replace the content durably, and go on appending there."""
         self.close()
-        write_durably(self._path, b"".join(encode_line(record) for record in records))
+        write_durably(self._path, lines)
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
 
     def close(self) -> None:

@@ -187,5 +187,6 @@ class Pusher:
 
 
 def _name(entry: Entry) -> str:
-    kind, code = entry.event.get("kind"), entry.event.get("code")
+    event = entry.event
+    kind, code = event.get("kind"), event.get("code")
     return f"event {entry.sequence} ({kind}{'' if code is None else f' {code}'}, boot {entry.boot_id})"

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 MAX_MESSAGE_CHARS = 4096
 # Without a boot ID lines stay where they are; ask for it again after this (s).
 BOOT_ID_RETRY_SECONDS = 0.2
+# In a storm the first fault goes out before the last line is understood, and memory stays small.
+LINES_AT_ONCE = 200
 
 
 class LineSource(Protocol):
@@ -113,11 +115,14 @@ class KernelLogReader:
                 self._pause(BOOT_ID_RETRY_SECONDS)
             return 0
         self._held, self._epoch = [], epoch
-        records: list[Event | Problem] = []
-        for line in lines:
-            records += self._parse(lambda line=line: self._parser.feed(line))  # type: ignore[misc]
-        records += self._parse(lambda: self._parser.flush(self._clock.now()))
-        return self._write_down(records, epoch, read_at)
+        written = 0
+        for start in range(0, len(lines), LINES_AT_ONCE):
+            records: list[Event | Problem] = []
+            for line in lines[start : start + LINES_AT_ONCE]:
+                records += self._parse(lambda line=line: self._parser.feed(line))  # type: ignore[misc]
+            written += self._write_down(records, epoch, read_at)
+        late = self._parse(lambda: self._parser.flush(self._clock.now()))
+        return written + self._write_down(late, epoch, read_at)
 
     def close(self) -> None:
         """Write down what the parser still holds, and leave the log."""

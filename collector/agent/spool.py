@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import itertools
+import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collector.agent.journal import DIRECTORY_MODE, FILE_MODE, Journal, Loaded, write_durably
+from collector.agent.journal import DIRECTORY_MODE, FILE_MODE, Journal, Loaded, encode_line, write_durably
 from fleet.clock import Clock
 from fleet.errors import SickbayError
 from fleet.observations import EventKind, Problem, ProblemReason
@@ -55,15 +56,30 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An event in the spool. (boot_id, sequence) names it for ever."""
+    """An event in the spool. (boot_id, sequence) names it for ever.
+
+    ``document`` is the event as JSON: ten thousand of them as dictionaries would be 30 MB.
+    """
 
     sequence: int
     boot_id: str
-    event: Mapping[str, Any]
+    document: str
     read_at: float | None = None
 
-    def record(self) -> dict[str, Any]:
-        return {"sequence": self.sequence, "boot_id": self.boot_id, "event": dict(self.event)}
+    @property
+    def event(self) -> dict[str, Any]:
+        decoded: dict[str, Any] = json.loads(self.document)
+        return decoded
+
+    def line(self) -> bytes:
+        """The journal's line of this event; ``document`` goes in as it is."""
+        boot_id = json.dumps(self.boot_id)
+        return f'{{"sequence":{self.sequence},"boot_id":{boot_id},"event":{self.document}}}\n'.encode("ascii")
+
+
+def make_entry(sequence: int, new: NewEvent) -> Entry:
+    document = json.dumps(new.event, separators=(",", ":"))
+    return Entry(sequence=sequence, boot_id=new.boot_id, document=document, read_at=new.read_at)
 
 
 class Spool:
@@ -117,9 +133,7 @@ class Spool:
             entries = []
             for new in events:
                 self._last += 1
-                entries.append(
-                    Entry(sequence=self._last, boot_id=new.boot_id, event=new.event, read_at=new.read_at)
-                )
+                entries.append(make_entry(self._last, new))
             if self._durable:
                 self._guarded(lambda: self._write_new(entries))
             self._entries.update((entry.sequence, entry) for entry in entries)
@@ -197,7 +211,7 @@ class Spool:
         """Apply one journal record; False when it makes no sense."""
         match record:
             case {"sequence": int(number), "boot_id": str(boot_id), "event": dict(event)}:
-                found[number] = Entry(sequence=number, boot_id=boot_id, event=event)
+                found[number] = make_entry(number, NewEvent(boot_id=boot_id, event=event))
                 self._last = max(self._last, number)
             case {"settled": list(numbers)}:
                 for number in numbers:
@@ -221,16 +235,16 @@ class Spool:
     def _reserve(self, number: int) -> None:
         if number >= self._reserved:
             reserved = number + SEQUENCE_BLOCK
-            write_durably(self._directory / "sequence", b"%d\n" % reserved)
+            write_durably(self._directory / "sequence", [b"%d\n" % reserved])
             self._reserved = reserved
 
     def _write_new(self, entries: Sequence[Entry]) -> None:
         self._reserve(self._last)
-        self._journal.append([entry.record() for entry in entries], sync=True)
+        self._journal.append([entry.line() for entry in entries], sync=True)
 
     def _rewrite(self) -> None:
-        head: dict[str, Any] = {"last": self._last}
-        self._journal.rewrite([head, *(entry.record() for entry in self._entries.values())])
+        head = encode_line({"last": self._last})
+        self._journal.rewrite(itertools.chain([head], (entry.line() for entry in self._entries.values())))
         self._dead = 0
 
     def _guarded(self, write: Callable[[], None]) -> None:
@@ -260,7 +274,7 @@ class Spool:
         if self._dead >= COMPACT_AFTER and self._dead > len(self._entries):
             self._guarded(self._rewrite)
         else:
-            self._guarded(lambda: self._journal.append([{"settled": list(numbers)}], sync=False))
+            self._guarded(lambda: self._journal.append([encode_line({"settled": list(numbers)})], sync=False))
 
     def _make_room(self) -> None:
         over = len(self._entries) - self._limit
@@ -290,17 +304,17 @@ def least_valuable(entries: Sequence[Entry], wanted: int) -> list[int]:
     seen: set[tuple[object, ...]] = set()
     ranked: list[tuple[bool, bool, int]] = []
     for entry in entries:
-        key = _fault_key(entry)
-        ranked.append((key not in seen, _is_critical(entry.event), entry.sequence))
+        event = entry.event
+        key = _fault_key(entry.boot_id, event)
+        ranked.append((key not in seen, _is_critical(event), entry.sequence))
         seen.add(key)
     ranked.sort()
     return [sequence for _, _, sequence in ranked[:wanted]]
 
 
-def _fault_key(entry: Entry) -> tuple[object, ...]:
-    event = entry.event
+def _fault_key(boot_id: str, event: Mapping[str, Any]) -> tuple[object, ...]:
     named = ("kind", "code", "gpu", "pci", "mig", "link", "recovery_action", "uncertain", "fatal")
-    return (entry.boot_id, *(str(event.get(name)) for name in named))
+    return (boot_id, *(str(event.get(name)) for name in named))
 
 
 def _is_critical(event: Mapping[str, Any]) -> bool:

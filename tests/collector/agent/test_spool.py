@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from collector.agent.spool import (
     COMPACT_AFTER,
     DISK_RETRY_SECONDS,
-    Entry,
     NewEvent,
     Spool,
     SpoolBusyError,
     least_valuable,
+    make_entry,
 )
 from fleet.clock import ManualClock
 from fleet.observations import Problem, ProblemReason
@@ -249,17 +249,16 @@ def test_what_a_full_spool_gives_up_first(
     events: list[tuple[str, int | None]], first_to_go: list[int]
 ) -> None:
     entries = [
-        Entry(sequence=n, boot_id="b", event={"kind": kind, "code": code})
+        make_entry(n, NewEvent(boot_id="b", event={"kind": kind, "code": code}))
         for n, (kind, code) in enumerate(events)
     ]
     assert least_valuable(entries, len(entries)) == first_to_go
 
 
 def test_repeats_of_another_boot_or_gpu_are_faults_of_their_own() -> None:
+    faults = [("a", "0000:01:00.0"), ("b", "0000:01:00.0"), ("b", "0000:02:00.0"), ("b", "0000:02:00.0")]
     entries = [
-        Entry(sequence=0, boot_id="a", event={"kind": "xid", "code": 79, "pci": "0000:01:00.0"}),
-        Entry(sequence=1, boot_id="b", event={"kind": "xid", "code": 79, "pci": "0000:01:00.0"}),
-        Entry(sequence=2, boot_id="b", event={"kind": "xid", "code": 79, "pci": "0000:02:00.0"}),
-        Entry(sequence=3, boot_id="b", event={"kind": "xid", "code": 79, "pci": "0000:02:00.0"}),
+        make_entry(n, NewEvent(boot_id=boot, event={"kind": "xid", "code": 79, "pci": pci}))
+        for n, (boot, pci) in enumerate(faults)
     ]
     assert least_valuable(entries, 1) == [3]
