@@ -77,14 +77,7 @@ def build_agent(
         uniform=uniform,
     )
     watchdog = Watchdog(clock)
-    address = settings.listen_address()
-    if address is not None:
-        collector = AgentCollector(
-            stats=stats,
-            version=settings.version,
-            spool=lambda: (spool.depth, spool.durable, spool.dropped),
-        )
-        companions.append(MetricsServer(address, registry_of(collector), watchdog.healthy))
+    companions += _metrics(settings, stats, spool, watchdog)
     return Agent(
         settings=settings,
         clock=clock,
@@ -96,6 +89,20 @@ def build_agent(
         watchdog=watchdog,
         companions=tuple(companions),
     )
+
+
+def _metrics(
+    settings: AgentSettings, stats: AgentStats, spool: Spool, watchdog: Watchdog
+) -> list[MetricsServer]:
+    address = settings.listen_address()
+    if address is None:
+        return []
+    collector = AgentCollector(
+        stats=stats,
+        version=settings.version,
+        spool=lambda: (spool.depth, spool.durable, spool.dropped),
+    )
+    return [MetricsServer(address, registry_of(collector), watchdog.healthy)]
 
 
 def _inventory(
