@@ -231,6 +231,14 @@ class ClusterState:
             return
         books.boot_id = node.boot_id
         books.reboot_issued = books.down = False
+        self.register(books.name)
+
+    def register(self, name: str) -> None:
+        """The node's daemon tells what it has; less than configured is INVALID_REG and drains the node.
+
+        Slurm looks at the GPUs only then: one that is lost later goes unnoticed until the next start.
+        """
+        books, node = self.node_books(name), self._fleet.node(name)
         missing = len(node.gpus) - len(node.present_gpus)
         books.invalid_registration = missing > 0
         if missing:

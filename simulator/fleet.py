@@ -141,6 +141,13 @@ class SimulatedFleet:
             if not back_after_reboot:
                 node.broken.add(gpu_index)
 
+    def replace_gpu(self, name: str, gpu_index: int) -> None:
+        """Hands have put a lost GPU back (the same one, for simplicity)."""
+        with self._lock:
+            node = self.node(name)
+            node.lost.discard(gpu_index)
+            node.broken.discard(gpu_index)
+
     def silence_agent(self, name: str, seconds: float) -> None:
         """The node's agent pushes nothing for ``seconds``; node and jobs are fine."""
         with self._lock:

@@ -181,6 +181,11 @@ class SimulatedScheduler:
         with self._by(user, "maintenance", node=node, detail="on" if on else "off"):
             self._state.node_books(node).maintenance = on
 
+    def admin_restart_daemon(self, node: str, user: str = "root") -> None:
+        """Somebody restarts slurmd on the node: it registers anew, with the GPUs that it finds."""
+        with self._by(user, "restart_daemon", node=node):
+            self._state.register(node)
+
     def submit(self, spec: JobSpec) -> str:
         """A user submits a job; its id. It starts at once if there is room."""
         with self._by(spec.user, "submit", detail=spec.name):

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.support.minislurm import MiniSlurm, missing_programs
-
-
-def require_slurm() -> None:
-    """Skip with the reason when Slurm is not installed; on CI its absence is a failure."""
-    missing = missing_programs()
-    if not missing:
-        return
-    reason = f"Slurm is not installed (missing: {', '.join(missing)}); run: sh tests/services/install.sh"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+from tests.support.minislurm import MiniSlurm
+from tests.support.requirements import require_slurm
 
 
 @pytest.fixture(scope="session")

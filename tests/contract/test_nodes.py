@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.errors import ConflictError, InvalidInputError, NotFoundError, RefusedError, UnavailableError
+from fleet.errors import (
+    BackendError,
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    RefusedError,
+    UnavailableError,
+)
 from fleet.marks import Mark
 from fleet.scheduler import NodeState, Owner
 from tests.support.bench import Bench, wait_running
@@ -193,6 +200,36 @@ def test_annotate_overwrites_nobodys_comment(bench: Bench) -> None:
         bench.backend.annotate(node, "sickbay: inc-1 observed XID 79 on GPU 3")
 
     assert bench.node(node).comment == "loaned to physics until May"
+
+
+def test_a_node_that_misses_a_gpu_cannot_be_returned(bench: Bench) -> None:
+    node = bench.nodes[0]
+    bench.backend.cordon(node, MARK)
+    bench.register_with_gpus(node, 7)
+    bench.wait(lambda: bench.backend.observe_node(node).has("INVALID_REG"), "the short registration")
+
+    with pytest.raises(BackendError):
+        bench.backend.uncordon(node, MARK)
+
+    record = bench.backend.observe_node(node)
+    assert (record.is_cordoned, record.schedulable, record.owner) == (True, False, Owner.SICKBAY)
+    bench.register_with_gpus(node, 8)
+    bench.wait(lambda: not bench.backend.observe_node(node).has("INVALID_REG"), "the full registration")
+    assert not bench.backend.uncordon(node, MARK).is_cordoned
+
+
+def test_a_node_that_slurm_itself_drained_is_not_ours(bench: Bench) -> None:
+    node = bench.nodes[0]
+    bench.register_with_gpus(node, 7)
+    bench.wait(lambda: bench.backend.observe_node(node).has("INVALID_REG"), "the short registration")
+    reason = bench.node(node).reason
+
+    with pytest.raises(ConflictError):
+        bench.backend.cordon(node, MARK)
+
+    assert bench.backend.observe_node(node).owner is Owner.FOREIGN
+    assert bench.node(node).reason == reason == "gres/gpu count reported lower than configured (7 < 8)"
+    bench.register_with_gpus(node, 8)
 
 
 def test_an_unknown_node_is_not_found(bench: Bench) -> None:

@@ -57,7 +57,8 @@ def test_faults_happen_once_at_their_time() -> None:
 
     assert _advance(cluster, 4) == []
     assert _advance(cluster, 1) == [early]
-    assert not cluster.script.finished
+    still_waiting = not cluster.script.finished
+    assert still_waiting
     assert _advance(cluster, 20) == [late]
 
     assert cluster.script.finished

@@ -38,7 +38,7 @@ class Bench(Protocol):
 
     kind: str
     backend: SchedulerBackend
-    nodes: Sequence[str]
+    nodes: tuple[str, ...]
 
     def submit(
         self, *, count: int = 1, requeue: bool = True, held: bool = False, exclude: Sequence[str] = ()
@@ -63,6 +63,10 @@ class Bench(Protocol):
     def admin_undrain(self, node: str) -> None: ...
 
     def admin_comment(self, node: str, text: str) -> None: ...
+
+    def register_with_gpus(self, node: str, count: int) -> None:
+        """The node's daemon restarts and finds ``count`` of its eight GPUs."""
+        ...
 
     def hold(self, job: str) -> None:
         """The job's user holds it, running or not."""
@@ -118,6 +122,12 @@ def wait_rebooted(bench: Bench, node: str, boots_before: int) -> NodeRecord:
     bench.wait(lambda: bench.boots(node) > boots_before, f"{node} to boot")
     bench.wait(lambda: not _rebooting(bench.backend.observe_node(node)), f"{node} to register")
     return bench.backend.observe_node(node)
+
+
+def let_time_pass(bench: Bench, seconds: float) -> None:
+    """Slurm keeps times in whole seconds: what must differ in time needs more than one apart."""
+    until = bench.now() + seconds
+    bench.wait(lambda: bench.now() >= until, f"{seconds:g} s to pass")
 
 
 def _rebooting(record: NodeRecord) -> bool:

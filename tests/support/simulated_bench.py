@@ -59,6 +59,14 @@ class SimulatedBench:
     def admin_comment(self, node: str, text: str) -> None:
         self.scheduler.admin_comment(node, text)
 
+    def register_with_gpus(self, node: str, count: int) -> None:
+        for gpu in self.fleet.node(node).gpus:
+            if gpu.index < count:
+                self.fleet.replace_gpu(node, gpu.index)
+            else:
+                self.fleet.lose_gpu(node, gpu.index)
+        self.scheduler.admin_restart_daemon(node)
+
     def hold(self, job: str) -> None:
         self.scheduler.admin_hold_job(job)
 

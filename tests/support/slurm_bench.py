@@ -36,6 +36,7 @@ class SlurmBench:
         self._recorded = cluster.layout.base / "scontrol.log"
         self._recorder = self._make_recorder()
         self._markers: dict[str, Path] = {}
+        self._short: set[str] = set()
         self._boots: dict[str, list[str]] = {}
         self.backend: SchedulerBackend = self._make_backend(cluster.layout.slurm_conf)
 
@@ -81,6 +82,12 @@ class SlurmBench:
     def admin_comment(self, node: str, text: str) -> None:
         self._cluster.run("scontrol", "update", f"NodeName={node}", f"Comment={text}")
 
+    def register_with_gpus(self, node: str, count: int) -> None:
+        self._short.discard(node)
+        if count < self._cluster.gpus:
+            self._short.add(node)
+        self._cluster.start_node_with_gpus(node, count)
+
     def hold(self, job: str) -> None:
         self._cluster.run("scontrol", "uhold", job)
 
@@ -114,6 +121,9 @@ class SlurmBench:
         self._cluster.run("scancel", "--partition=gpu", check=False)
         self.wait(lambda: not self._queue(), "the queue to be empty")
         self.wait(lambda: not self._rebooting(), "reboots to end")
+        for name in tuple(self._short):
+            self.register_with_gpus(name, self._cluster.gpus)
+        self.wait(lambda: "inval" not in self._states(), "all GPUs to be registered")
         for name in self.nodes:
             if self.node(name).drained:
                 self.admin_undrain(name)
