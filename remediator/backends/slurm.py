@@ -9,8 +9,6 @@ them loses the drain or its reason); exactly one node per call.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-
 from collector.slurm.answers import AnswerKind
 from collector.slurm.client import SlurmClient
 from collector.slurm.queries import load_job, load_jobs, load_node, load_nodes
@@ -44,7 +42,7 @@ from remediator.backends.slurm_nodes import (
     why_not_uncordon,
     with_owner,
 )
-from remediator.backends.slurm_requeue import Decision, Next, decide, leader_of
+from remediator.backends.slurm_requeue import START_DELAY_SECONDS, Decision, Next, decide, leader_of
 
 _LOG = logging.getLogger(__name__)
 _OUTCOMES = {
@@ -162,8 +160,9 @@ class SlurmBackend:
         except NotFoundError:
             return RequeueOutcome(RequeueState.GONE, f"job {job.id} has ended meanwhile")
         again = decide(self._read_job(request), request, now=self._clock.now())
-        state = _OUTCOMES.get(again.next, RequeueState.IN_PROGRESS)
-        return RequeueOutcome(state, again.reason)
+        if again.next is Next.FREE and not again.release:  # an exclusion that Slurm did not take
+            return RequeueOutcome(RequeueState.DONE, again.reason)
+        return RequeueOutcome(_OUTCOMES.get(again.next, RequeueState.IN_PROGRESS), again.reason)
 
     def _bring_off(self, job: JobRecord, decision: Decision) -> RequeueOutcome:
         """``Incomplete`` makes Slurm leave a job alone that ended since we looked."""
@@ -176,25 +175,18 @@ class SlurmBackend:
         return RequeueOutcome(RequeueState.IN_PROGRESS, decision.reason + said)
 
     def _free(self, job: JobRecord, decision: Decision) -> None:
-        """Exclusion and start time are extras; the release must come, and is tried whatever they did."""
+        """Exclusion and start time are extras; the release comes last and whatever they did."""
+        leader = leader_of(job.id)
         if decision.exclude is not None:
-            names = ",".join(decision.exclude)
-            self._try_extra(
-                lambda: self._client.act(["scontrol", "update", f"JobId={job.id}", f"ExcNodeList={names}"])
-            )
+            self._try_extra(f"JobId={job.id}", f"ExcNodeList={','.join(decision.exclude)}")
+        if decision.start_soon:
+            self._try_extra(f"JobId={leader}", f"StartTime=now+{START_DELAY_SECONDS}")
         if decision.release:
-            self._client.act(["scontrol", "release", leader_of(job.id)])
-        if decision.start_now:
-            self._try_extra(
-                lambda: self._client.act(
-                    ["scontrol", "update", f"JobId={leader_of(job.id)}", "StartTime=now"]
-                )
-            )
+            self._client.act(["scontrol", "release", leader])
 
-    @staticmethod
-    def _try_extra(write: Callable[[], object]) -> None:
+    def _try_extra(self, *update: str) -> None:
         try:
-            write()
+            self._client.act(["scontrol", "update", *update])
         except RefusedError as error:
             _LOG.warning("slurm: %s; going on without it", error)
 

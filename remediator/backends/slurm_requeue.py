@@ -1,9 +1,12 @@
 """What one pass of a requeue does next. Pure: a job as it was just read, and the request.
 
 The sequence as a whole (measured on Slurm 22.05): ``requeuehold Incomplete`` while it runs, wait until it
-no longer completes, merge ExcNodeList, ``release``, ``StartTime=now`` (a requeued job otherwise waits for
-the life of its credential, 121 s by default). Each pass looks at the present state only, so a pass may be
-repeated or cut short anywhere.
+no longer completes, merge ExcNodeList, bring its begin time near, ``release``. Each pass looks at the
+present state only, so a pass may be repeated or cut short anywhere.
+
+Why near and not ``StartTime=now``: Slurm lets a requeued job wait for the life of its credential (121 s by
+default), because slurmd has revoked it in whole seconds. A gang that restarts within that second on a node
+it had before ends FAILED, "Job credential revoked" (seen on 22.05). Some seconds are enough, and few enough.
 
 Whose hold it is: ours shows the text Slurm gives to requeuehold and exactly one restart more than the
 intent recorded. A user who held the running job before is seen by its priority of 0; then the job is
@@ -24,6 +27,8 @@ _JOB_ID = re.compile(r"^\d+(?:_\d+|\+\d+)?$")
 _OUR_HOLD_TEXT = "job requeued in held state"
 # Slurm delays a requeued job by its credential's life plus 1 s; a longer wait is somebody's own wish.
 _LONGEST_REQUEUE_DELAY_SECONDS = 300.0
+# The revoked credential and the new one are dated by different machines: room for their clocks to differ.
+START_DELAY_SECONDS = 5
 # Slurm requeues a job in these states; in the others it waits for something first.
 _REQUEUABLE_STATES = frozenset({"running", "suspended", "configuring", "stopped"})
 
@@ -41,14 +46,14 @@ class Next(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``hold``: requeue into a hold of ours. ``exclude``: the new list; ``release``, ``start_now``: do so."""
+    """``hold``: requeue into a hold of ours. ``exclude``: the whole new list of nodes to avoid."""
 
     next: Next
     reason: str
     hold: bool = True
     exclude: tuple[str, ...] | None = None
     release: bool = False
-    start_now: bool = False
+    start_soon: bool = False
 
 
 def decide(job: JobRecord | None, request: RequeueRequest, *, now: float) -> Decision:
@@ -100,9 +105,9 @@ def _while_waiting(job: JobRecord, request: RequeueRequest, now: float) -> Decis
         f"job {job.id} is requeued and free to start elsewhere",
         exclude=_exclusion(job, request),
         release=ours,
-        start_now=(ours or not job.held) and _waits_for_our_requeue(job, now),
+        start_soon=ours and _waits_for_our_requeue(job, now),
     )
-    if decision.exclude is None and not decision.release and not decision.start_now:
+    if decision.exclude is None and not decision.release:
         held = " under its user's own hold" if job.held else ""
         return Decision(Next.DONE, f"job {job.id} is requeued and waits in the queue{held}")
     return decision
@@ -119,8 +124,13 @@ def _exclusion(job: JobRecord, request: RequeueRequest) -> tuple[str, ...] | Non
 
 
 def _waits_for_our_requeue(job: JobRecord, now: float) -> bool:
-    """Its begin time lies ahead because of the requeue, not because its user wants it later."""
-    if job.begins_at is None or job.begins_at <= now or job.submitted_at is None:
+    """Its begin time lies ahead because of the requeue, not because its user wants it later.
+
+    Only asked while our hold is on: the release comes last, so the time is not pushed on again and again.
+    """
+    if job.begins_at is None or job.submitted_at is None:
+        return False
+    if job.begins_at - now <= 2 * START_DELAY_SECONDS:
         return False
     return job.begins_at - job.submitted_at <= _LONGEST_REQUEUE_DELAY_SECONDS
 
