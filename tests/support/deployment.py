@@ -23,6 +23,7 @@ from tests.support.processes import free_ports, wait_until
 
 SICKBAY = Path(sys.executable).with_name("sickbay")
 OPERATOR_TOKEN = "operator-token-of-the-test"
+ALERTS_TOKEN = "alerts-token-of-the-test"
 SECRET = "agent-secret-of-the-test-cluster"
 XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
@@ -155,7 +156,9 @@ class Deployment:
                 reached, timeout=timeout, what=f"{node} to be {' or '.join(states)}", interval=0.1
             )
         except TimeoutError as error:
-            raise TimeoutError(f"{error}; {self.incidents(node)}\n{self.log_tail()}") from error
+            shown = self.cluster.run("scontrol", "show", "node", node).stdout
+            calls = "\n".join(self.calls())
+            raise TimeoutError(f"{error}; {self.incidents(node)}\n{shown}\n{calls}\n{self.log_tail()}") from error
         return self.get(f"/api/v1/incidents/{found['id']}")
 
     def wait_for_no_incident(self, *, seconds: float) -> None:
@@ -200,6 +203,7 @@ class Deployment:
         wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
         self._secret("secret", SECRET)
         self._secret("operator", OPERATOR_TOKEN)
+        self._secret("alerts", ALERTS_TOKEN)
         (self.folder / "sickbay.yaml").write_text(yaml.safe_dump(self._config()))
 
     def _secret(self, name: str, text: str) -> Path:

@@ -106,7 +106,10 @@ class SlurmBench:
         return [line for line in lines if not any(word in _READS for word in line.split()[:3])]
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        wait_until(condition, timeout=_PATIENCE_SECONDS, what=what, interval=0.05)
+        try:
+            wait_until(condition, timeout=_PATIENCE_SECONDS, what=what, interval=0.05)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; the cluster then:\n{self._picture()}") from None
 
     def without_controller(self) -> SchedulerBackend:
         text = self._cluster.layout.slurm_conf.read_text()
@@ -132,6 +135,14 @@ class SlurmBench:
         self.wait(self._is_idle, "the cluster to be idle")
 
     # -- inside
+
+    def _picture(self) -> str:
+        shown = [
+            self._cluster.run("sinfo", "-N", "-o", "%N %T %E", check=False).stdout,
+            self._cluster.run("squeue", "-a", "-t", "PD,R,CG", "-o", "%i %T %r %N %x %S", check=False).stdout,
+            self._cluster.layout.log("slurmctld.log").read_text(errors="replace")[-3000:],
+        ]
+        return "\n".join(shown)
 
     def _is_idle(self) -> bool:
         return all(state == "idle" for state in self._states())
