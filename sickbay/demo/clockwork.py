@@ -10,15 +10,17 @@ from pathlib import Path
 from collector.encode import to_dict
 from collector.kernel_log import KernelLogParser, LogContext
 from fleet.clock import ManualClock
-from fleet.findings import Mode
+from fleet.findings import Mode, Verdict
 from fleet.observations import Event, Problem
 from remediator.executor import InlineRunner
 from remediator.ledger import open_ledger
 from remediator.policy import Policy, Pool
+from remediator.records import Word, WordKind
 from rules.catalogue import load_catalogue
 from sickbay.assembly import Application, assemble
 from sickbay.demo.scenes import PRESSED_BY, Script, default_script
 from simulator.cluster import SimulatedCluster
+from simulator.faults import Fault
 from simulator.kernel_log import LogShape
 
 HEARTBEAT_SECONDS = 15.0
@@ -49,6 +51,11 @@ def demo_policy() -> Policy:
     )
 
 
+def node_names(count: int) -> tuple[str, ...]:
+    """The names that a simulated fleet of ``count`` nodes has."""
+    return tuple(f"n{i:0{max(2, len(str(count)))}d}" for i in range(1, count + 1))
+
+
 @dataclass(slots=True)
 class _NodeAgent:
     """A node's agent in miniature: the real parser, its own sequence, the boot it last saw."""
@@ -61,14 +68,26 @@ class _NodeAgent:
 class Clockwork:
     """One demo run. ``tick`` moves simulated time by a second; everything that happens, happens in it."""
 
-    def __init__(self, *, nodes: int, seed: int, database: Path | None, script: Script | None = None) -> None:
-        self.clock = ManualClock()
-        names = [f"n{i:0{max(2, len(str(nodes)))}d}" for i in range(1, nodes + 1)]
-        self.script = script or default_script(names)
+    def __init__(
+        self,
+        *,
+        nodes: int,
+        seed: int,
+        database: Path | None,
+        script: Script | None = None,
+        clock: ManualClock | None = None,
+    ) -> None:
+        """``database``: the ledger's file; None keeps it in memory, which is for one thread only."""
+        self.clock = clock or ManualClock()
+        self.script = script or default_script(node_names(nodes))
         self.cluster = SimulatedCluster(
             clock=self.clock, nodes=nodes, seed=seed, faults=self.script.faults, log_shape=LogShape.KMSG
         )
+        for job in self.script.jobs:
+            self.cluster.scheduler.submit(job)
         self.started_at = self.clock.now()
+        self.happened: list[tuple[float, Fault]] = []
+        self.unknown_while_silent: set[str] = set()
         url = "sqlite://" if database is None else f"sqlite:///{database}"
         self.store = open_ledger(url, self.clock)
         incident_numbers = itertools.count(1)
@@ -104,7 +123,7 @@ class Clockwork:
     def tick(self) -> None:
         """One simulated second: users and faults, agents' pushes, people's buttons, the service's pass."""
         self.clock.advance(TICK_SECONDS)
-        self.cluster.tick()
+        self.happened += [(self.clock.now(), fault) for fault in self.cluster.tick()]
         self._observe_if_due()
         self._agents_speak(beat=next(self._beat))
         self._press_buttons()
@@ -119,9 +138,11 @@ class Clockwork:
             self.app.controller.observe()
 
     def _agents_speak(self, *, beat: int) -> None:
+        silent: set[str] = set()
         for number, name in enumerate(self.cluster.agents.nodes):
             contact = self.cluster.agents.contact(name)
             if contact is None:
+                silent.add(name)
                 continue
             agent = self._agent(name, contact["boot_id"])
             events: list[dict[str, object]] = []
@@ -130,6 +151,12 @@ class Clockwork:
             events += self._events(agent, name, agent.parser.flush(self.clock.now()))
             if events or number % int(HEARTBEAT_SECONDS) == beat:
                 self.app.service.ingest_events(name, dict(contact), events)
+        if silent and beat == 0:
+            self.unknown_while_silent |= silent & self._unknown_nodes()
+
+    def _unknown_nodes(self) -> set[str]:
+        nodes = self.app.service.nodes(limit=len(self.cluster.agents.nodes), after=None)["items"]
+        return {node["name"] for node in nodes if node["verdict"] == Verdict.UNKNOWN}
 
     def _agent(self, name: str, boot_id: str) -> _NodeAgent:
         agent = self._agents.get(name)
@@ -159,8 +186,19 @@ class Clockwork:
                 self.app.service.pause(
                     pool=None, author=PRESSED_BY, reason="the red button, for show", expires_in_seconds=None
                 )
-            else:
+            elif not self._somebody_else_paused():
                 self.app.service.resume(pool=None, author=PRESSED_BY, reason="shown enough")
+
+    def _somebody_else_paused(self) -> bool:
+        """A resume ends every pause of the fleet: one that a person pressed is for that person to lift."""
+        return any(word.author != PRESSED_BY for word in self.pauses())
+
+    def pauses(self) -> tuple[Word, ...]:
+        """The pauses that bind the whole fleet now."""
+        now = self.clock.now()
+        with self.store.transaction(read_only=True) as tx:
+            words = tx.words(now)
+        return tuple(word for word in words if word.kind is WordKind.PAUSE and word.target is None)
 
     def close(self) -> None:
         self.store.close()

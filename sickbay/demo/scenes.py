@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from simulator.faults import Fault, FaultKind
+from simulator.jobs import JobSpec
 
 PRESSED_BY = "the demo's operator"
 
@@ -44,9 +45,12 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Script:
+    """What happens. ``jobs`` are submitted before everybody else's, in this order; times as in ``Scene``."""
+
     scenes: tuple[Scene, ...]
     buttons: tuple[Button, ...]
     ends_at: float
+    jobs: tuple[JobSpec, ...] = ()
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -54,15 +58,19 @@ class Script:
 
 
 MIN_NODES = 12
+MAX_NODES = 512
+#: Nodes that are sure to hold one whole-node job: the queue fills nodes in order of their names. It is a
+#: batch job that may be requeued and outlives the script, so that each scene's truth holds for any seed.
+TRAINING_NODES = 6
+_TRAINING = JobSpec(name="pretrain", user="dora", nodes=1, gpus_per_node=8, seconds=86_400.0)
 
 
 def default_script(nodes: Sequence[str]) -> Script:
     """The scenes over a fleet of at least ``MIN_NODES`` nodes; times leave room between unlike stories."""
-    count = len(nodes)
+    if len(nodes) < MIN_NODES:
+        raise ValueError(f"the demo needs at least {MIN_NODES} nodes")
     lost, job, unknown, drained, pressed = (nodes[i] for i in (2, 5, 8, 10, 1))
     silent = tuple(n for n in nodes if n not in (lost, job, unknown, drained, pressed))[:6]
-    if count < MIN_NODES:
-        raise ValueError(f"the demo needs at least {MIN_NODES} nodes")
     return Script(
         scenes=(
             _scene(
@@ -121,7 +129,8 @@ def default_script(nodes: Sequence[str]) -> Script:
             ),
         ),
         buttons=(Button(540.0, press=True), Button(620.0, press=False)),
-        ends_at=1200.0,
+        ends_at=1000.0,
+        jobs=(_TRAINING,) * TRAINING_NODES,
     )
 
 

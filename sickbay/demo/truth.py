@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,12 +48,21 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
+    """``people``: what persons did through the API meanwhile; then a difference need not be ours."""
+
     rows: tuple[Row, ...]
     unexpected: tuple[str, ...]
+    people: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
+        """Every expected outcome happened, and nothing else was touched."""
         return all(row.ok for row in self.rows) and not self.unexpected
+
+    @property
+    def failed(self) -> bool:
+        """The service did not do what it should; nobody knows that once a person has intervened."""
+        return not self.ok and not self.people
 
     def json(self) -> dict[str, Any]:
         return {
@@ -62,9 +72,10 @@ class Truth:
         }
 
 
-def truth_of(work: Clockwork) -> Truth:
+def truth_of(work: Clockwork, people: Sequence[str] = ()) -> Truth:
     """Compare the run so far with the script, from the ledger and the simulated scheduler's own record."""
-    return Truth(tuple(_row(work, scene) for scene in work.script.scenes), unexpected_actions(work))
+    rows = tuple(_row(work, scene) for scene in work.script.scenes)
+    return Truth(rows, unexpected_actions(work), tuple(people))
 
 
 def unexpected_actions(work: Clockwork) -> tuple[str, ...]:
@@ -121,9 +132,13 @@ def _judge(
     if touched:
         return f"TOUCHED: {', '.join(sorted(touched))}", False
     if scene.expect is Expect.SILENCE:
-        return f"{len(scene.nodes)} nodes unknown for a while, none touched", not effects
-    told = [s.reason for s in steps if s.phase is Phase.DECISION]
-    return ("observed, nothing done", True) if told else ("NOT SEEN", False)
+        unknown = work.unknown_while_silent & set(scene.nodes)
+        seen = f"{len(unknown)} of {len(scene.nodes)} nodes unknown for a while, none touched"
+        return seen, len(unknown) == len(scene.nodes) and not effects
+    told = sum(s.phase is Phase.DECISION and "event" in s.payload for s in steps)
+    if not told:
+        return "NOT SEEN", False
+    return f"{told} XID{'s' if told > 1 else ''} observed, nothing done", not effects
 
 
 def _judge_returned(scene: Scene, steps: list[StepRecord], effects: list[Step | None]) -> tuple[str, bool]:

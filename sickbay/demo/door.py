@@ -1,0 +1,40 @@
+"""Notices people: what comes in through the demo's HTTP door is not in the script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+#: An alert is a hint and decides nothing; reads and sign-ins change nothing.
+_HARMLESS = frozenset({"alerts"})
+_API = "/api/v1/"
+_FIRST_ERROR = 400
+
+
+class Door:
+    """ASGI middleware: tells ``noticed`` the last word of each path whose POST the service accepted."""
+
+    def __init__(self, app: ASGIApp, noticed: Callable[[str], None]) -> None:
+        self._app = app
+        self._noticed = noticed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        act = _act_of(scope)
+        if act is None:
+            await self._app(scope, receive, send)
+            return
+
+        async def watching(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] < _FIRST_ERROR:
+                self._noticed(act)
+            await send(message)
+
+        await self._app(scope, receive, watching)
+
+
+def _act_of(scope: Scope) -> str | None:
+    if scope["type"] != "http" or scope["method"] != "POST" or not scope["path"].startswith(_API):
+        return None
+    act = str(scope["path"]).rstrip("/").rsplit("/", 1)[-1]
+    return None if act in _HARMLESS else act

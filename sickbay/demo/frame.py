@@ -1,0 +1,234 @@
+"""Draws a ``View`` as one full-screen frame. Pure: the same view at the same size is the same text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.layout import Layout
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from fleet.findings import IncidentState
+from sickbay.demo.fleet_map import MAP_WIDTH, fleet_map
+from sickbay.demo.story import Kind, Sentence
+from sickbay.demo.table import truth_report
+from sickbay.demo.view import IncidentLine, View
+
+HEAD_ROWS = 3
+FOOT_ROWS = 2
+BORDERS = 2
+#: Map and sentences beside the truth table: not worth showing in fewer rows.
+MIN_STAGE_ROWS = 5
+MIN_INCIDENT_ROWS = 3
+#: A pane narrower than this gives a sentence a second line.
+ONE_LINE_FROM = 70
+_INDENT = 6
+
+_KIND_STYLES = {
+    Kind.FAULT: "bold white on blue",
+    Kind.FOUND: "bold red",
+    Kind.NOTED: "cyan",
+    Kind.MOVED: "",
+    Kind.DONE: "green",
+    Kind.REFUSED: "yellow",
+    Kind.PERSON: "bold magenta",
+    Kind.PAGE: "bold white on red",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Fills the screen it is given, whatever its size."""
+
+    view: View
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        height = options.height or console.height
+        ascii_only = options.ascii_only
+        layout = Layout()
+        head = Layout(_head(self.view), size=HEAD_ROWS)
+        if self.view.truth is None:
+            stage = Layout(name="stage")
+            foot = Layout(_hints(self.view), size=FOOT_ROWS)
+            stage_rows = height - HEAD_ROWS - FOOT_ROWS
+            parts = [head, stage, foot]
+        else:
+            end = _the_end(self.view)
+            end_rows = len(console.render_lines(end, options.update(height=None), pad=False))
+            stage_rows = height - HEAD_ROWS - end_rows
+            stage = Layout(name="stage")
+            foot = Layout(end, size=end_rows)
+            parts = [head, stage, foot] if stage_rows >= MIN_STAGE_ROWS else [head, Layout(end)]
+        stage.split_row(
+            Layout(_left(self.view, stage_rows, ascii_only=ascii_only), size=MAP_WIDTH + 2 * BORDERS),
+            Layout(Panel(_Tail(self.view.sentences), title="decisions", title_align="left")),
+        )
+        layout.split_column(*parts)
+        yield from console.render(layout, options.update(height=height))
+
+
+def clock_text(seconds: float) -> str:
+    """``mm:ss``, with hours once there are any."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
+
+
+def _head(view: View) -> Panel:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(clock_text(view.elapsed), "bold")
+    line.append(f" of {clock_text(view.ends_at)}" if view.truth is None else " simulated", "dim")
+    line.append(f"  mode {view.mode}  {_speed(view)}  ")
+    if view.paused_by is None:
+        line.append("running", "green")
+    line.append(f"{'  ' if view.paused_by is None else ''}repairs {view.repairs[0]} of {view.repairs[1]}")
+    line.append(f"  out of service {view.out[0]} of {view.out[1]}")
+    if view.paused_by is not None:
+        line.append("  ")
+        line.append(f"PAUSED by {view.paused_by}", "bold white on magenta")
+    return Panel(line, title="sickbay demo", title_align="left", padding=(0, 1))
+
+
+def _speed(view: View) -> str:
+    if view.truth is not None:
+        return "real time"
+    lag = f" (this machine: {view.lagging:.0f}x)" if view.lagging is not None else ""
+    return f"speed {view.speed:g}x{lag}"
+
+
+def _left(view: View, rows: int, *, ascii_only: bool) -> RenderableType:
+    lines = fleet_map(view, ascii_only=ascii_only)
+    map_rows = len(lines) + BORDERS
+    chart = Panel(
+        Text("\n", no_wrap=True, overflow="crop").join(lines),
+        title="fleet",
+        title_align="left",
+        padding=(0, 1),
+        height=min(map_rows, rows),
+    )
+    left = rows - map_rows
+    if left < MIN_INCIDENT_ROWS:
+        return chart
+    table = _incidents(view.incidents[: left - BORDERS - 1])
+    return Group(chart, Panel(table, title="incidents", title_align="left", padding=(0, 1), height=left))
+
+
+def _incidents(incidents: Sequence[IncidentLine]) -> RenderableType:
+    if not incidents:
+        return Text("none", "dim")
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name in ("", "node", "state", "held back by"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    table.add_row(*(Text(name, "dim") for name in ("incident", "node", "state", "held back by")))
+    for incident in incidents:
+        closed = incident.state.is_closed
+        style = "green" if incident.state is IncidentState.RETURNED else "dim" if closed else "bold"
+        table.add_row(
+            Text(incident.id, "dim" if closed else ""),
+            Text(incident.node),
+            Text(str(incident.state).replace("_", " "), style),
+            Text(", ".join(incident.blocked_by), "yellow"),
+        )
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """As many of the newest sentences as fit, the newest at the bottom; never a line over its width."""
+
+    sentences: Sequence[Sentence]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = options.height or console.height
+        width = options.max_width
+        dots = "..." if options.ascii_only else "…"
+        blocks: list[list[Text]] = []
+        free = rows
+        for sentence in reversed(self.sentences):
+            lines = _block(console, sentence, width, dots)
+            if len(lines) > free:
+                break
+            free -= len(lines)
+            blocks.append(lines)
+        for lines in reversed(blocks):
+            yield from lines
+
+
+def _block(console: Console, sentence: Sentence, width: int, dots: str) -> list[Text]:
+    text = Text(sentence.text, _KIND_STYLES[sentence.kind])
+    prefix = Text(clock_text(sentence.at).ljust(_INDENT), "dim")
+    if sentence.who:
+        prefix.append(f"{sentence.who} ", "not dim bold")
+    room = max(1, width - len(prefix))
+    if width >= ONE_LINE_FROM:
+        return [_cut(prefix + text, width, dots)]
+    first = text.wrap(console, room)[0]
+    first.rstrip()
+    rest = text[len(first) :]
+    rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
+    lines = [_cut(prefix + first, width, dots)]
+    if rest.plain:
+        lines.append(_cut(Text(" " * _INDENT) + rest, width, dots))
+    return lines
+
+
+def _cut(line: Text, width: int, dots: str) -> Text:
+    line.no_wrap, line.overflow = True, "crop"
+    if line.cell_len > width:
+        line.right_crop(len(line) - max(0, width - len(dots)))
+        line.append(dots)
+    return line
+
+
+def _hints(view: View) -> Text:
+    lines = Text(no_wrap=True, overflow="ellipsis")
+    lines.append(" console ", "dim")
+    lines.append(view.url or "-", "underline")
+    if view.notice:
+        lines.append(f"  {view.notice}", "yellow")
+    lines.append("\n another terminal: ", "dim")
+    lines.append("  ".join(ask(view, *words) for words in (("why", "n03"), ("nodes",))))
+    lines.append("   Ctrl-C ends", "dim")
+    return lines
+
+
+def ask(view: View, *words: str) -> str:
+    """A command line for another terminal, with the address where the default would not do."""
+    where = ["--url", view.url] if view.url and not view.url.endswith(":8470") else []
+    return " ".join([view.command, *words, *where])
+
+
+def try_next(view: View) -> list[tuple[str, str]]:
+    """What to do now: a command (or an address), and what it shows."""
+    width = max((len(cell.name) for cell in view.cells), default=0)
+    admins = "n" + "11".rjust(width - 1, "0")
+    first = next((i.id for i in reversed(view.incidents)), "demo-1")
+    return [
+        (ask(view, "why", admins), "why an admin's node is left alone"),
+        (ask(view, "incidents", first), "every step that was taken, and why"),
+        (ask(view, "pause", "--reason", "'my turn'"), "the red button"),
+        (view.url or "-", "the console, in a browser"),
+    ]
+
+
+def _the_end(view: View) -> RenderableType:
+    if view.truth is None:
+        return Text()
+    grid = Table.grid(padding=(0, 3, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, overflow="ellipsis", style="dim")
+    for command, what in try_next(view):
+        grid.add_row(Text(command, "bold"), Text(what))
+    heading = Text("The fleet goes on. In another terminal:", "bold")
+    heading.append("   (Ctrl-C ends the demo)", "not bold dim")
+    if view.notice:
+        heading.append(f"   {view.notice}", "not bold yellow")
+    return Panel(
+        Group(truth_report(view.truth), Text(), heading, grid),
+        title="expected and seen",
+        title_align="left",
+        padding=(0, 1),
+    )

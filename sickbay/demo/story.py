@@ -1,0 +1,184 @@
+"""The demo's right side: one sentence per decision, made from the ledger, with what happened in between.
+
+Sentences about decisions are the ledger's own. What the script did to the fleet, pages and nodes that fell
+silent stand between them, so that cause and answer are read in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+
+from fleet.findings import Step, Verdict
+from remediator.records import Actor, Outcome, Phase, StepRecord
+from sickbay.demo.clockwork import Clockwork
+from simulator.faults import Fault, FaultKind
+
+LINES_A_LOOK = 500
+SENTENCES_KEPT = 1000
+_DONE_WORDS = {
+    Step.CORDON: "cordoned",
+    Step.REQUEUE: "requeued",
+    Step.REBOOT: "reboot ordered",
+    Step.VERIFY: "verified",
+    Step.UNCORDON: "returned to service",
+    Step.HAND_OVER: "handed over",
+}
+
+
+class Kind(StrEnum):
+    """What a sentence is about; its colour."""
+
+    FAULT = "fault"
+    FOUND = "found"
+    NOTED = "noted"
+    MOVED = "moved"
+    DONE = "done"
+    REFUSED = "refused"
+    PERSON = "person"
+    PAGE = "page"
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """``at``: simulated seconds since the start. ``who``: the node, ``6 nodes``, or empty: the fleet."""
+
+    at: float
+    who: str
+    kind: Kind
+    text: str
+
+
+class Story:
+    """Collects sentences; ``look`` adds what has come since the last look."""
+
+    def __init__(self, work: Clockwork) -> None:
+        self._work = work
+        self._faults_told = 0
+        self._last_line = 0
+        self._pages_told = 0
+        self._verdicts: Mapping[str, str] = {}
+        self._missed: frozenset[str] = frozenset()
+        self.sentences: list[Sentence] = []
+
+    def look(self, verdicts: Mapping[str, str]) -> None:
+        """``verdicts``: every node's, now."""
+        start = self._work.started_at
+        happened = self._work.happened[self._faults_told :]
+        self._faults_told += len(happened)
+        with self._work.store.transaction(read_only=True) as tx:
+            lines = tx.steps_since(self._last_line, limit=LINES_A_LOOK)
+        if lines:
+            self._last_line = lines[-1].id
+        notifier = self._work.app.notifier
+        fresh_pages = notifier.count - self._pages_told
+        pages = notifier.pages[-fresh_pages:] if fresh_pages else []
+        self._pages_told += fresh_pages
+        heard, self._missed = tell_verdicts(self._work.elapsed, self._verdicts, verdicts, self._missed)
+        new = [
+            *tell_faults([(at - start, fault) for at, fault in happened]),
+            *heard,
+            *tell_lines(lines, start),
+            *(Sentence(at - start, "", Kind.PAGE, f"page: {text}") for at, _, text in pages),
+        ]
+        self._verdicts = verdicts
+        new.sort(key=lambda sentence: sentence.at)
+        self.sentences = [*self.sentences, *new][-SENTENCES_KEPT:]
+
+
+def tell_faults(happened: Iterable[tuple[float, Fault]]) -> list[Sentence]:
+    """One sentence per scene and time."""
+    told: list[Sentence] = []
+    for (at, _), group in groupby(happened, key=lambda pair: (pair[0], pair[1].scene)):
+        faults = [fault for _, fault in group]
+        who = faults[0].node if len(faults) == 1 else f"{len(faults)} nodes"
+        told.append(Sentence(at, who, Kind.FAULT, _fault_text(faults[0])))
+    return told
+
+
+def _fault_text(fault: Fault) -> str:
+    match fault.kind:
+        case FaultKind.GPU_LOST:
+            return f"GPU {fault.gpu_index} falls off the bus"
+        case FaultKind.APP_XID:
+            return "a job's own bug faults on every GPU it holds"
+        case FaultKind.XID:
+            return f"the driver prints XID {fault.code}"
+        case FaultKind.AGENT_SILENT:
+            return f"agents fall silent for {fault.seconds:.0f} s"
+        case FaultKind.ADMIN_DRAIN:
+            return f'{fault.user} drains it: "{fault.reason}"'
+        case FaultKind.SCHEDULER_AWAY:
+            return f"the scheduler does not answer for {fault.seconds:.0f} s"
+
+
+def tell_verdicts(
+    at: float, before: Mapping[str, str], now: Mapping[str, str], missed: Collection[str]
+) -> tuple[list[Sentence], frozenset[str]]:
+    """Who became unknown, and who of the ``missed`` is healthy again; and who is missed now.
+
+    The first look has nothing to compare with: a node that was never heard of is not missed.
+    """
+    lost = [n for n, verdict in now.items() if verdict == Verdict.UNKNOWN != before.get(n, verdict)]
+    back = [n for n, verdict in now.items() if verdict != Verdict.UNKNOWN and n in missed]
+    told: list[Sentence] = []
+    if lost:
+        told.append(
+            Sentence(at, _names(lost), Kind.NOTED, "unknown: silence is no evidence, nothing is done")
+        )
+    if back:
+        told.append(Sentence(at, _names(back), Kind.NOTED, "heard again"))
+    return told, frozenset({*missed, *lost} - set(back))
+
+
+def _names(nodes: Sequence[str]) -> str:
+    return nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
+
+
+def tell_lines(lines: Sequence[StepRecord], start: float) -> list[Sentence]:
+    """The ledger's lines as sentences: alike ones of one moment are one, an intent and its effect too."""
+    effects = {(line.key, line.at) for line in lines if line.phase is Phase.EFFECT}
+    told: list[Sentence] = []
+    for _, group in groupby(lines, key=_alike):
+        alike = list(group)
+        line = alike[0]
+        if line.phase is Phase.INTENT and (line.key, line.at) in effects:
+            continue
+        kind, text = _sentence(line)
+        who = "" if line.node == "-" else line.node
+        told.append(Sentence(line.at - start, who, kind, _of_many(alike, text)))
+    return told
+
+
+def _alike(line: StepRecord) -> tuple[object, ...]:
+    """XIDs of one code on several GPUs of a node at one time are one story."""
+    event = line.payload.get("event")
+    if not isinstance(event, Mapping) or event.get("pci") is None:
+        return (line.id,)
+    return (line.node, line.at, event.get("kind"), event.get("code"), line.incident)
+
+
+def _of_many(alike: Sequence[StepRecord], text: str) -> str:
+    if len(alike) == 1:
+        return text
+    event = alike[0].payload["event"]
+    pci = event.get("pci") if isinstance(event, Mapping) else None
+    return text.replace(f"on {pci}", f"on {len(alike)} GPUs", 1)
+
+
+def _sentence(line: StepRecord) -> tuple[Kind, str]:
+    if line.actor == Actor.PERSON:
+        return Kind.PERSON, line.reason
+    if line.phase is Phase.INTENT:
+        return Kind.MOVED, f"{line.step}: {line.reason}"
+    if line.outcome in (Outcome.REFUSED, Outcome.FAILED, Outcome.UNKNOWN, Outcome.ABANDONED):
+        return Kind.REFUSED, line.reason if line.phase is Phase.DECISION else f"{line.step}: {line.reason}"
+    if line.phase is Phase.EFFECT and line.step is not None:
+        return Kind.DONE, f"{_DONE_WORDS.get(line.step, str(line.step))}: {line.reason}"
+    if line.outcome is Outcome.DONE:
+        return Kind.DONE, line.reason
+    if "event" in line.payload:
+        return (Kind.FOUND if line.incident is not None else Kind.NOTED), line.reason
+    return (Kind.MOVED if "state" in line.payload else Kind.NOTED), line.reason

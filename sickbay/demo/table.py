@@ -1,0 +1,67 @@
+"""The truth table for people, in a terminal of 80 columns or more, with or without colours."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sickbay.demo.truth import Truth
+
+UNEXPECTED_SHOWN = 5
+
+
+def truth_report(truth: Truth) -> RenderableType:
+    """The table and the sentence under it."""
+    return Group(truth_table(truth), verdict(truth))
+
+
+def truth_table(truth: Truth) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False, padding=(0, 1), header_style="bold")
+    table.add_column("what happened", ratio=7)
+    table.add_column("node", min_width=4, ratio=2)
+    table.add_column("expected", ratio=6)
+    table.add_column("seen", ratio=7)
+    table.add_column("found", justify="right", no_wrap=True)
+    table.add_column("back", justify="right", no_wrap=True)
+    table.add_column("ok", no_wrap=True)
+    for row in truth.rows:
+        table.add_row(
+            Text(row.title),
+            Text(row.node),
+            Text(row.expected),
+            Text(row.seen),
+            _seconds(row.detected_after_seconds),
+            _seconds(row.returned_after_seconds),
+            _mark(truth, ok=row.ok),
+        )
+    return table
+
+
+def verdict(truth: Truth) -> Text:
+    """One sentence: is this what should have come of it?"""
+    good = sum(row.ok for row in truth.rows)
+    line = Text(f"{good} of {len(truth.rows)} as expected, ")
+    if not truth.unexpected:
+        line.append("nothing else was touched.")
+    else:
+        more = len(truth.unexpected) - UNEXPECTED_SHOWN
+        shown = "; ".join(truth.unexpected[:UNEXPECTED_SHOWN])
+        line.append(f"{len(truth.unexpected)} unexpected: {shown}{f' and {more} more' if more > 0 else ''}.")
+    line.append(" Found and back: simulated seconds after the fault.")
+    if truth.people:
+        acts = ", ".join(dict.fromkeys(truth.people))
+        line.append(f" A person took part ({acts}): what differs from the script may be theirs.")
+    line.stylize("bold red" if truth.failed else "yellow" if not truth.ok else "bold green", 0, len(line))
+    return line
+
+
+def _mark(truth: Truth, *, ok: bool) -> Text:
+    if ok:
+        return Text("yes", "green")
+    return Text("?", "yellow") if truth.people else Text("NO", "bold red")
+
+
+def _seconds(value: float | None) -> Text:
+    return Text("-", "dim") if value is None else Text(f"{value:.0f} s")
