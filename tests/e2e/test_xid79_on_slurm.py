@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.conftest import require_slurm
-from tests.support.deployment import XID_79, Deployment
+from tests.support.deployment import ALERTS_TOKEN, XID_79, Deployment
 from tests.support.minislurm import MiniSlurm
 from tests.support.processes import wait_until
 
@@ -25,13 +25,22 @@ def cluster() -> Iterator[MiniSlurm]:
 
 
 def writes(deployment: Deployment, node: str) -> list[str]:
-    """What was written to Slurm about a node: drain, reboot, undrain, in order."""
-    words = {"State=DRAIN": "drain", "State=UNDRAIN": "undrain", "reboot": "reboot", "Comment=": "comment"}
+    """What was written to Slurm about a node: drain, reboot, undrain, comment, in order."""
     found: list[str] = []
     for call in deployment.calls():
-        if node in call.replace("=", " ").split():
-            found += [word for mark, word in words.items() if mark in call]
+        if call == f"reboot {node}":
+            found.append("reboot")
+        elif call.startswith(f"update NodeName={node} "):
+            words = {"State=DRAIN ": "drain", "State=UNDRAIN": "undrain", "Comment=": "comment"}
+            found += [word for mark, word in words.items() if mark in call + " "]
     return found
+
+
+def start_job(cluster: MiniSlurm, *options: str) -> tuple[str, str]:
+    """A running job that fills a node: its id, and the node it runs on."""
+    job = cluster.sbatch("-J", "train", "-N1", "--gres=gpu:8", *options)
+    cluster.wait(lambda: cluster.job(job)[0] == "RUNNING", timeout=20, what=f"job {job} to run")
+    return job, cluster.job(job)[2]
 
 
 def done_steps(incident: Any) -> list[str]:
@@ -39,28 +48,33 @@ def done_steps(incident: Any) -> list[str]:
 
 
 def test_from_kernel_line_to_returned_node(cluster: MiniSlurm, tmp_path: Path) -> None:
-    job = cluster.sbatch("-J", "train", "-N1", "-w", "n1", "--gres=gpu:8", "--requeue")
-    bystander = cluster.sbatch("-J", "other", "-N1", "-w", "n3", "--gres=gpu:8", "--requeue")
-    cluster.wait(lambda: cluster.job(job)[0] == "RUNNING", timeout=20, what="the job to run on n1")
-    with Deployment(cluster, tmp_path / "d", nodes=("n1", "n2")) as sickbay:
-        cluster.write_kernel_line("n1", XID_79)
-        draining = wait_until(lambda: cluster.node_reason("n1"), timeout=20, what="n1 to be drained")
+    job, sick = start_job(cluster, "--requeue")
+    bystander, other = start_job(cluster, "--requeue")
+    with Deployment(cluster, tmp_path / "d", nodes=(sick, other)) as sickbay:
+        cluster.write_kernel_line(sick, XID_79)
+        draining = wait_until(lambda: cluster.node_reason(sick), timeout=20, what="the node to be drained")
         assert draining.startswith("sickbay:i-")
         assert ":gpu-fell-off-bus " in draining
-        incident = sickbay.wait_for_state("n1", "returned")
+        incident = sickbay.wait_for_state(sick, "returned")
         assert done_steps(incident) == ["cordon", "requeue", "reboot", "verify", "uncordon"]
         for step in ("cordon", "requeue", "reboot", "verify", "uncordon"):
             phases = [s["phase"] for s in incident["steps"] if s["step"] == step]
             assert phases[0] == "intent"
             assert phases[-1] == "effect"
-        assert writes(sickbay, "n1") == ["drain", "reboot", "undrain"]
-        why = sickbay.get("/api/v1/nodes/n1/why")
-        assert (why["verdict"], why["owner"], why["findings"]) == ("healthy", "none", [])
-    cluster.wait(lambda: cluster.node_state("n1") in ("idle", "mixed"), timeout=10, what="n1 to be back")
+        assert writes(sickbay, sick) == ["drain", "reboot", "undrain"]
+        why = wait_until(
+            lambda: (w := sickbay.get(f"/api/v1/nodes/{sick}/why"))["verdict"] == "healthy" and w,
+            timeout=20,
+            what="the node to be healthy again",
+        )
+        assert (why["owner"], why["findings"], why["incident"]) == ("none", [], None)
+    cluster.wait(
+        lambda: cluster.node_state(sick) in ("idle", "mixed"), timeout=10, what="the node to be back"
+    )
     state, _, where = cluster.job(job)
-    assert (state, where != "n1") == ("RUNNING", True)
-    assert cluster.job(bystander) == ("RUNNING", "None", "n3")
-    assert cluster.node_reason("n1") == ""
+    assert (state, where != sick) == ("RUNNING", True)
+    assert cluster.job(bystander) == ("RUNNING", "None", other)
+    assert cluster.node_reason(sick) == ""
     cluster.run("scancel", job, bystander)
 
 
@@ -94,23 +108,21 @@ def test_observe_mode_writes_nothing(cluster: MiniSlurm, tmp_path: Path) -> None
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_at_every_action_the_end_is_the_same(cluster: MiniSlurm, tmp_path: Path, when: str) -> None:
     """kill -9 between intent and effect (before), and between effect and record (after), at each write."""
-    job = cluster.sbatch("-J", "train", "-N1", "-w", "n4", "--gres=gpu:8", "--requeue")
-    cluster.wait(lambda: cluster.job(job)[0] == "RUNNING", timeout=20, what="the job to run on n4")
-    with Deployment(cluster, tmp_path / "d", nodes=("n4",)) as sickbay:
-        for pattern in ("*State=DRAIN*", "*requeuehold*", "*release*", "*reboot*", "*State=UNDRAIN*"):
+    job, sick = start_job(cluster, "--requeue")
+    with Deployment(cluster, tmp_path / "d", nodes=(sick,)) as sickbay:
+        for pattern in ("*State=DRAIN*", "*requeuehold*", "*release*", "reboot *", "*State=UNDRAIN*"):
             sickbay.kill_at(when, pattern)
-        cluster.write_kernel_line("n4", XID_79)
-        incident = sickbay.wait_for_state("n4", "returned", timeout=150)
+        cluster.write_kernel_line(sick, XID_79)
+        incident = sickbay.wait_for_state(sick, "returned", timeout=150)
         assert sickbay.kills_left() == 0
         assert sickbay.restarts == 5
         assert done_steps(incident) == ["cordon", "requeue", "reboot", "verify", "uncordon"]
         times = 2 if when == "before" else 1  # a call that was killed before it reached Slurm is made again
         for word in ("drain", "reboot", "undrain"):
-            assert writes(sickbay, "n4").count(word) == times
-    restarts = cluster.run("scontrol", "show", "job", job).stdout
-    assert "Restarts=1 " in restarts
-    assert cluster.job(job)[0] == "RUNNING"
-    assert cluster.node_reason("n4") == ""
+            assert writes(sickbay, sick).count(word) == times
+    cluster.wait(lambda: cluster.job(job)[0] == "RUNNING", timeout=20, what="the job to run again")
+    assert "Restarts=1 " in cluster.run("scontrol", "show", "job", job).stdout
+    assert cluster.node_reason(sick) == ""
     cluster.run("scancel", job)
 
 
@@ -140,6 +152,9 @@ def test_tokens_and_names(cluster: MiniSlurm, tmp_path: Path) -> None:
                 {"status": "firing", "labels": {"alertname": "GpuLost", "node": "n[1-4]"}, "startsAt": "x"}
             ],
         }
-        assert sickbay.post("/api/v1/alerts", **wide)["accepted"] == 1
+        alerts = httpx.post(
+            f"{sickbay.url}/api/v1/alerts", json=wide, headers={"Authorization": f"Bearer {ALERTS_TOKEN}"}
+        )
+        assert alerts.json().get("accepted") == 1, alerts.text
         sickbay.wait_for_no_incident(seconds=3)
         assert {node: writes(sickbay, node) for node in cluster.names} == {node: [] for node in cluster.names}

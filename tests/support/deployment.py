@@ -244,7 +244,8 @@ class Deployment:
                 "listen": f"127.0.0.1:{self.port}",
                 "agent_secret_file": str(self.folder / "secret"),
                 "tokens": [
-                    {"name": "alice", "role": "operator", "token_file": str(self.folder / "operator")}
+                    {"name": "alice", "role": "operator", "token_file": str(self.folder / "operator")},
+                    {"name": "am", "role": "alertmanager", "token_file": str(self.folder / "alerts")},
                 ],
             },
         }
