@@ -117,6 +117,8 @@ class Controller:
         with self._transaction() as tx:
             weighed = self._evaluator.process(tx)
             ids = [incident.id for incident in tx.open_incidents()]
+        for finding_id, sentence in weighed.notices:
+            self._notifier.notice(f"finding/{finding_id}", sentence)
         holding = 0
         for incident_id in ids:
             state = self._advance(incident_id)

@@ -14,7 +14,7 @@ from typing import Any
 from collector.encode import event_from_dict, to_dict
 from fleet.clock import Clock
 from fleet.errors import InvalidInputError
-from fleet.findings import Finding, IncidentState, Severity
+from fleet.findings import Finding, IncidentState, Response, Severity
 from fleet.identity import is_node_name
 from fleet.observations import Event
 from remediator.policy import UNMANAGED_POOL, Policy
@@ -46,11 +46,12 @@ def new_incident_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """What became of one batch."""
+    """What became of one batch. ``notices``: (finding id, sentence) of what a person should be told."""
 
     items: int
     findings: int
     opened: tuple[str, ...] = ()
+    notices: tuple[tuple[str, str], ...] = ()
 
 
 class Evaluator:
@@ -78,6 +79,7 @@ class Evaluator:
             return Weighing(0, 0)
         findings = 0
         opened: list[str] = []
+        self._notices: list[tuple[str, str]] = []
         for item in items:
             if item.kind == "event":
                 found, incident = self._event(tx, item)
@@ -87,7 +89,7 @@ class Evaluator:
             else:
                 self._alert(tx, item)
         tx.mark_processed([item.id for item in items], self._clock.now())
-        return Weighing(len(items), findings, tuple(opened))
+        return Weighing(len(items), findings, tuple(opened), tuple(self._notices))
 
     # -- events
 
@@ -142,6 +144,8 @@ class Evaluator:
         new = tx.put_finding(finding, current.id if current is not None else None, now)
         if not new:
             return 0, None
+        if finding.response is Response.NOTIFY:
+            self._notices.append((finding.id, finding.sentence))
         incident = current.id if current is not None else None
         self._note(tx, finding.node, finding.sentence, incident=incident, event=event, jobs=jobs)
         if current is not None and finding.response.acts:

@@ -12,7 +12,7 @@ action again, finds it done, and goes on; it converges to the same end and does 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleet.findings import ClearOn, Finding, IncidentState, Mode, Repair, Response, Step
 from fleet.marks import Mark
@@ -39,7 +39,8 @@ class Situation:
     """All that is known when an incident is planned.
 
     ``node`` is the newest record, read at ``node_at``; ``jobs`` are the jobs on it, read at ``jobs_at``.
-    None means unknown. ``requeues`` are those of this incident. ``open_step`` is the action whose intent
+    None means unknown. ``requeues`` are those of this incident, ``requeued_before`` how often each job on
+    the node was requeued by us at all. ``open_step`` is the action whose intent
     is written and whose effect is not: it is finished before anything new is begun. ``verification`` is
     the outcome of this repair attempt's verification.
     """
@@ -55,6 +56,7 @@ class Situation:
     jobs_at: float | None = None
     agent: AgentContact | None = None
     requeues: tuple[JobRun, ...] = ()
+    requeued_before: Mapping[str, int] = field(default_factory=dict)
     open_step: Step | None = None
     verification: Outcome | None = None
     verification_reason: str = ""
@@ -277,15 +279,25 @@ def _draining(s: Situation) -> Decision:
             return Move(IncidentState.DRAINED, "no job is left on the node")
         return Wait(f"no job is left, but the scheduler still says {s.node.state}")
     if s.incident.response is Response.DRAIN and s.policy.requeue_jobs:
-        tried = {(run.job, run.restarts) for run in s.requeues}
-        for job in s.jobs:
-            if (job.id, job.restarts) not in tried and job.state == "running":
-                run = JobRun(job.id, job.restarts, job.submitted_at, None)
-                return Act(Step.REQUEUE, f"job {job.id} runs on a broken node", run)
-        refused = [run for run in s.requeues if run.outcome is Outcome.REFUSED]
-        if refused:
-            return Wait(f"waits for {_jobs(s.jobs)} to end: {refused[0].reason}")
+        return _requeue_or_wait(s)
     return Wait(f"waits for {_jobs(s.jobs)} to end")
+
+
+def _requeue_or_wait(s: Situation) -> Decision:
+    """Broken node: its jobs are taken off it, each run once, each job only so often."""
+    tried = {(run.job, run.restarts) for run in s.requeues}
+    why = ""
+    for job in s.jobs:
+        if (job.id, job.restarts) in tried or job.state != "running":
+            continue
+        times = s.requeued_before.get(job.id, 0)
+        if times >= s.policy.max_requeues:
+            why = why or f"job {job.id} was requeued {times} times already and may be the cause"
+            continue
+        run = JobRun(job.id, job.restarts, job.submitted_at, None)
+        return Act(Step.REQUEUE, f"job {job.id} runs on a broken node", run)
+    refused = next((run.reason for run in s.requeues if run.outcome is Outcome.REFUSED), why)
+    return Wait(f"waits for {_jobs(s.jobs)} to end" + (f": {refused}" if refused else ""))
 
 
 def planned_repair(incident: IncidentRecord, policy: Policy) -> tuple[Repair, str]:
@@ -358,6 +370,8 @@ def _verifying(s: Situation) -> Decision:
             return Act(Step.UNCORDON, "finish the uncordon that was announced")
     lost = _lost_cordon(s)
     if isinstance(lost, Move) or (lost is not None and (s.node is None or s.node.is_cordoned)):
+        return lost
+    if s.verification is Outcome.DONE and lost is not None:
         return lost
     if s.verification is Outcome.DONE:
         return Act(Step.UNCORDON, "verified: " + (s.verification_reason or "all checks passed"))

@@ -47,7 +47,7 @@ class Planner:
         """Decide the next step of an incident and ask the gates about it."""
         steps = tuple(tx.steps(incident=incident.id))
         findings = tuple(stored.finding for stored in tx.findings(incident=incident.id))
-        situation = self._situation(incident, findings, steps)
+        situation = self._situation(tx, incident, findings, steps)
         decision = decide(situation)
         step = decision.step if isinstance(decision, Act) else Step.CORDON
         gates = evaluate(step, self._gate_input(tx, incident, findings, situation.mode, lease))
@@ -75,7 +75,11 @@ class Planner:
         return evaluate(Step.CORDON, self._gate_input(tx, probe, (), mode, lease))
 
     def _situation(
-        self, incident: IncidentRecord, findings: tuple[Finding, ...], steps: tuple[StepRecord, ...]
+        self,
+        tx: LedgerTransaction,
+        incident: IncidentRecord,
+        findings: tuple[Finding, ...],
+        steps: tuple[StepRecord, ...],
     ) -> Situation:
         node, node_at = self._world.node(incident.node)
         jobs, jobs_at = self._world.jobs_on(incident.node)
@@ -94,6 +98,10 @@ class Planner:
             jobs_at=jobs_at,
             agent=self._world.contact(incident.node),
             requeues=_requeues(steps),
+            requeued_before={
+                job.id: tx.count_requeues(job.id, job.submitted_at or 0.0)
+                for job in (jobs if incident.state is IncidentState.DRAINING else ())
+            },
             open_step=_open_step(steps),
             verification=outcome,
             verification_reason=reason,

@@ -290,6 +290,10 @@ class LedgerTransaction(Protocol):
         """Effects DONE of ``step`` on any of ``nodes`` since then: what the rate gate counts."""
         ...
 
+    def count_requeues(self, job: str, since: float) -> int:
+        """How often we have taken ``job`` off a node since then: the cap per job."""
+        ...
+
     def steps_since(self, after_id: int, limit: int = 500) -> Sequence[StepRecord]: ...
 
     # -- strikes

@@ -69,6 +69,7 @@ class ControllerService:
         self._planner = planner
         self._intake = intake
         self._changed = threading.Condition()
+        self._passes = 0
         metrics.watch(self)
 
     # -- health
@@ -83,6 +84,7 @@ class ControllerService:
     def notify_changed(self) -> None:
         """Called by the control loop after a pass: whoever waits in ``changes`` looks again."""
         with self._changed:
+            self._passes += 1
             self._changed.notify_all()
 
     # -- pushes
@@ -118,16 +120,22 @@ class ControllerService:
     # -- reads
 
     def nodes(self, *, limit: int, after: str | None) -> Json:
+        now = self.clock.now()
         with self._store.transaction(read_only=True) as tx:
             incidents = {incident.node: incident for incident in tx.open_incidents()}
             findings = _by_node(tx.findings())
+            words = [word for word in tx.words(now) if word.kind is WordKind.PAUSE and word.active(now)]
         known = self.world.nodes()
         names = [name for name in sorted(known) if after is None or name > after]
         items = [
             self._node_json(name, known.get(name), incidents, findings.get(name, ()))
             for name in names[:limit]
         ]
-        return {"items": items, "next": items[-1]["name"] if len(names) > limit and items else None}
+        return {
+            "items": items,
+            "next": items[-1]["name"] if len(names) > limit and items else None,
+            "paused": [{"pool": w.target, "author": w.author, "reason": w.reason} for w in words],
+        }
 
     def node(self, name: str) -> Json:
         record = self._known(name)
@@ -207,10 +215,13 @@ class ControllerService:
         return {"items": [views.finding_json(stored) for stored in found], "next": None}
 
     def changes(self, *, after: int, timeout: float) -> Iterator[Json]:
+        with self._changed:
+            passes = self._passes
         steps = self._steps_since(after)
         if not steps and timeout > 0:
             with self._changed:
-                self._changed.wait(timeout)
+                # A pass that ended between the read and this wait must not be slept through.
+                self._changed.wait_for(lambda: self._passes != passes, timeout)
             steps = self._steps_since(after)
         for step in steps:
             yield {

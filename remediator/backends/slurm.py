@@ -9,6 +9,7 @@ them loses the drain or its reason); exactly one node per call.
 from __future__ import annotations
 
 import logging
+
 from collector.slurm.answers import AnswerKind
 from collector.slurm.client import SlurmClient
 from collector.slurm.queries import load_job, load_jobs, load_node, load_nodes

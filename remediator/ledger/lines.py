@@ -75,6 +75,14 @@ class LinePart(Session):
         wanted = set(nodes)
         return sum(row.node in wanted for row in self._rows(done))
 
+    def count_requeues(self, job: str, since: float) -> int:
+        """Effects DONE of requeues whose intent named ``job``, both at or after ``since``."""
+        table = schema.step
+        wanted = select(table).where(table.c.step == Step.REQUEUE.value, table.c.at >= since)
+        lines = [rows.step_record(row) for row in self._rows(wanted)]
+        mine = {s.key for s in lines if s.phase is Phase.INTENT and s.payload.get("job") == job}
+        return sum(s.phase is Phase.EFFECT and s.outcome is Outcome.DONE and s.key in mine for s in lines)
+
     def steps_since(self, after_id: int, limit: int = 500) -> Sequence[StepRecord]:
         """Lines with a higher id, oldest first."""
         table = schema.step

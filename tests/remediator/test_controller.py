@@ -141,6 +141,20 @@ def test_a_job_that_may_not_be_requeued_is_left_to_its_end(rig: Rig) -> None:
     rig.run_until(lambda: rig.state() is State.RETURNED)
 
 
+def test_a_job_is_requeued_only_so_often(tmp_path: Path) -> None:
+    rig = rig_with(tmp_path, max_requeues=1)
+    job = rig.submit("n01")
+    rig.tick(2)
+    rig.xid("n01")
+    rig.run_until(lambda: rig.state() is State.RETURNED)
+    where = next(j.nodes[0] for j in rig.cluster.scheduler.observe().jobs if j.id == job)
+    rig.xid(where)
+    rig.tick(30)
+    assert rig.our_verbs().count("requeue") == 1
+    why = rig.app.service.why(where)
+    assert f"job {job} was requeued 1 times already" in why["waiting"]
+
+
 def test_three_nodes_at_once_freeze_and_page_once(tmp_path: Path) -> None:
     rig = Rig(tmp_path, nodes=16)
     for name in ("n03", "n07", "n11"):
