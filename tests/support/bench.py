@@ -56,6 +56,10 @@ class Bench(Protocol):
 
     def job(self, job: str) -> JobView: ...
 
+    def runs(self, job: str) -> bool:
+        """The job is running and its own program has begun."""
+        ...
+
     def node(self, node: str) -> NodeView: ...
 
     def admin_drain(self, node: str, reason: str) -> None: ...
@@ -95,7 +99,7 @@ class Bench(Protocol):
 
 def wait_running(bench: Bench, job: str) -> tuple[str, ...]:
     """Wait until ``job`` runs; its nodes."""
-    bench.wait(lambda: bench.job(job).state == "running", f"job {job} to run")
+    bench.wait(lambda: bench.runs(job), f"job {job} to run")
     return bench.job(job).nodes
 
 

@@ -158,7 +158,9 @@ class Deployment:
         except TimeoutError as error:
             shown = self.cluster.run("scontrol", "show", "node", node).stdout
             calls = "\n".join(self.calls())
-            raise TimeoutError(f"{error}; {self.incidents(node)}\n{shown}\n{calls}\n{self.log_tail()}") from error
+            raise TimeoutError(
+                f"{error}; {self.incidents(node)}\n{shown}\n{calls}\n{self.log_tail()}"
+            ) from error
         return self.get(f"/api/v1/incidents/{found['id']}")
 
     def wait_for_no_incident(self, *, seconds: float) -> None:

@@ -45,6 +45,9 @@ class SimulatedBench:
         record = next(found for found in self.scheduler.observe().jobs if found.id == job)
         return JobView(record.state, record.nodes, record.state_reason or "")
 
+    def runs(self, job: str) -> bool:
+        return self.job(job).state == "running"
+
     def node(self, node: str) -> NodeView:
         record = self.scheduler.observe_node(node)
         reason = record.reason.text if record.reason else ""

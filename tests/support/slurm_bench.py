@@ -18,7 +18,7 @@ from tests.support.minislurm import MiniSlurm, search_path
 from tests.support.processes import free_ports, wait_until
 
 _READS = ("show", "ping", "--version", "version", "-V")
-_PATIENCE_SECONDS = 25.0
+_PATIENCE_SECONDS = 45.0
 _RECORDER = """#!/bin/sh
 printf '%s\\n' "$*" >> {log}
 exec {program} "$@"
@@ -61,6 +61,13 @@ class SlurmBench:
         state, reason, nodes = self._cluster.job(job)
         shown = self._cluster.run("scontrol", "show", "hostnames", nodes).stdout.split() if nodes else []
         return JobView(state.lower(), tuple(shown), reason)
+
+    def runs(self, job: str) -> bool:
+        # A requeue that meets a batch step while slurmd launches it may leave the step alone for many
+        # seconds (seen on 22.05.8), so RUNNING alone is not enough.
+        job_id, _, task = job.partition("_")
+        started = Path(f"{self._markers[job_id]}.started.{task or 0}")
+        return self.job(job).state == "running" and started.exists()
 
     def node(self, node: str) -> NodeView:
         shown = self._cluster.run("scontrol", "show", "node", node).stdout
@@ -158,7 +165,9 @@ class SlurmBench:
 
     def _sbatch(self, *options: str) -> str:
         marker = self._cluster.layout.jobs / f"finish-{uuid.uuid4()}"
-        job = self._cluster.sbatch(*options, script=f"while [ ! -e {marker} ]; do sleep 0.1; done")
+        script = f"""touch {marker}.started.${{SLURM_ARRAY_TASK_ID:-0}}
+while [ ! -e {marker} ]; do sleep 0.1; done"""
+        job = self._cluster.sbatch(*options, script=script)
         self._markers[job] = marker
         return job
 
