@@ -22,11 +22,14 @@ _NO_REASON = frozenset({"", "none", "(null)", "unknown"})
 _CPUS = re.compile(r"^\d+/\d+/\d+/\d+$")
 _JOB_ID = re.compile(r"^(?P<job>\d+)(?:_(?:(?P<task>\d+)|\[(?P<tasks>[^\]]*)\]?)|\+(?P<offset>\d+))?$")
 _SINFO_HEADER = re.compile(r"^PARTITION\s+AVAIL\s+TIMELIMIT\s+NODES\s+STATE\s+NODELIST\s*$")
+_SINFO_LONG_HEADER = re.compile(r"^NODELIST\s+NODES\s+PARTITION\s+STATE\s+CPUS\s.*REASON\s*$")
+_DATE_LINE = re.compile(r"^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\s*$")
+_HEADER_CELL = re.compile(r"^[A-Z][A-Z_:()/]*$")
 _SQUEUE_HEADER = re.compile(r"^\s*JOBID PARTITION\s+NAME\s+USER ST\s+TIME\s+NODES NODELIST\(REASON\)\s*$")
 # squeue's default format: "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"; fields are cut to their width.
 _SQUEUE_COLUMNS = ((0, 18), (19, 28), (29, 37), (38, 46), (47, 49), (50, 60), (61, 67))
 _SQUEUE_REST = 68
-_SINFO_FIELDS, _CPU_ROW_FIELDS = 6, 5
+_SINFO_FIELDS, _CPU_ROW_FIELDS, _LONG_FIELDS = 6, 5, 10
 _JOB_FIELDS, _FULL_FIELDS, _REASON_FIELDS, _PARTITION_FIELDS = 9, 7, 4, 3
 _CUT_NAME_WIDTH = 8
 
@@ -37,14 +40,20 @@ RowReader = Callable[[Row, Findings], bool]
 def read_table(lines: Sequence[str], found: Findings) -> bool:
     """True when the lines are one of the known tables. Rows that fit no column are one problem."""
     rows = [line for line in lines if line.strip() and not line.startswith("CLUSTER:")]
+    if rows and _DATE_LINE.match(rows[0]):
+        rows = rows[1:]  # sinfo -l begins with the date
     if not rows:
         return False
     if _SINFO_HEADER.match(rows[0]):
         return _read_rows(rows[1:], _sinfo_default, found)
     if _SQUEUE_HEADER.match(rows[0]):
         return _read_rows(rows[1:], _squeue_default, found)
+    if _SINFO_LONG_HEADER.match(rows[0]):
+        return _read_rows(rows[1:], _sinfo_long, found)
     if any("|" in row for row in rows):
-        return _read_delimited(rows, found)
+        if all(_HEADER_CELL.match(cell.strip()) for cell in rows[0].split("|")):
+            rows = rows[1:]  # printed without -h
+        return not rows or _read_delimited(rows, found)
     if any(_is_cpu_row(row) for row in rows):
         return _read_rows(rows, _cpu_row, found)
     return False
@@ -77,6 +86,8 @@ def _read_delimited(rows: Sequence[str], found: Findings) -> bool:
 def _sinfo_default(row: str, found: Findings) -> bool:
     """``gpu*  up  infinite  2  drain n[1,6]``: one row per partition and state."""
     fields = row.split()
+    if fields[3:4] == ["0"]:
+        return True  # a partition without nodes
     if len(fields) != _SINFO_FIELDS or not fields[3].isdigit():
         return False
     names = found.hosts(fields[5], "sinfo NODELIST")
@@ -85,6 +96,20 @@ def _sinfo_default(row: str, found: Findings) -> bool:
             build_node(found, name=name, states=from_text(fields[4]), partitions=(_partition(fields[0]),))
         )
     return bool(names)
+
+
+def _sinfo_long(row: str, found: Findings) -> bool:
+    """``sinfo -N -l``: ten fields without blanks, then the reason, which may be cut to 20 characters.
+
+    A cut reason is no proof of whose drain it is, so it is left out.
+    """
+    fields = row.split(None, _LONG_FIELDS)
+    if len(fields) <= _LONG_FIELDS - 1 or not is_node_name(fields[0]) or not fields[1].isdigit():
+        return False
+    found.add_node(
+        build_node(found, name=fields[0], states=from_text(fields[3]), partitions=(_partition(fields[2]),))
+    )
+    return True
 
 
 def _is_cpu_row(row: str) -> bool:

@@ -23,7 +23,7 @@ from enum import StrEnum
 from collector.slurm.jobs import has_ended
 from fleet.scheduler import JobKind, JobRecord, RequeueRequest
 
-_JOB_ID = re.compile(r"^\d+(?:_\d+|\+\d+)?$")
+_JOB_ID = re.compile(r"\d+(?:_\d+|\+\d+)?")
 _OUR_HOLD_TEXT = "job requeued in held state"
 # Slurm delays a requeued job by its credential's life plus 1 s; a longer wait is somebody's own wish.
 _LONGEST_REQUEUE_DELAY_SECONDS = 300.0
@@ -58,7 +58,7 @@ class Decision:
 
 def decide(job: JobRecord | None, request: RequeueRequest, *, now: float) -> Decision:
     """The one next thing, with the sentence that says why."""
-    if _JOB_ID.match(request.job) is None:
+    if _JOB_ID.fullmatch(request.job) is None:
         return Decision(Next.REFUSED, f"{request.job[:40]!r} does not name one job of Slurm")
     if job is None:
         return Decision(Next.GONE, f"job {request.job} is not known to Slurm any more")

@@ -136,7 +136,9 @@ def test_one_node_in_three_generations_of_json(name: str, free: int | None) -> N
 
 def test_the_time_format_of_the_environment() -> None:
     def times(name: str) -> list[float | None]:
-        return [node.reason.time if node.reason else None for node in read("time-format-environment", name).nodes]
+        return [
+            node.reason.time if node.reason else None for node in read("time-format-environment", name).nodes
+        ]
 
     assert times("input.standard.txt") == [DRAINED_AT]
     assert times("input.custom.txt") == [DRAINED_AT]

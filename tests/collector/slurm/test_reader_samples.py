@@ -118,7 +118,9 @@ def test_how_jobs_ended() -> None:
     assert {record.state for record in ended.values()} >= {"cancelled", "node_fail", "failed", "completed"}
     failed = next(record for record in ended.values() if record.state == "failed" and record.exit_code)
     assert (failed.exit_code, failed.signal) == (3, None)
-    assert all((record.ended_at is None) == (record.state in ("running", "pending")) for record in ended.values())
+    assert all(
+        (record.ended_at is None) == (record.state in ("running", "pending")) for record in ended.values()
+    )
 
 
 def test_default_squeue_and_sinfo_tables() -> None:
@@ -285,3 +287,19 @@ def test_no_reason_text_changes_the_state_of_its_row(reason: str) -> None:
     assert node.state is NodeState.DRAINED
     assert node.reason is not None
     assert node.reason.text == f"x {reason} | y"
+
+
+def test_long_listing_headers_and_empty_partitions() -> None:
+    long = b"""Mon Nov 30 11:24:13 2026
+NODELIST   NODES PARTITION       STATE CPUS    S:C:T MEMORY TMP_DISK WEIGHT AVAIL_FE REASON
+n1             1      gpu*       mixed 64     2:32:1 512000        0      1  h100,ib none
+n2             1      gpu*     drained 64     2:32:1 512000        0      1  h100,ib GPU 3 fell off the b
+"""
+    assert [(n.name, n.state.value) for n in read_captured(long, now=NOW).nodes] == [
+        ("n1", "mixed"),
+        ("n2", "drained"),
+    ]
+    headed = read_captured(b"NODELIST|REASON|TIMESTAMP|STATE\nn1|none|Unknown|idle\n", now=NOW)
+    assert ([node.name for node in headed.nodes], headed.problems) == (["n1"], ())
+    empty = b"PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\nold          up   infinite      0    n/a \n"
+    assert read_captured(empty, now=NOW) == Reading()

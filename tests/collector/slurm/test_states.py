@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.slurm.states import BASES, FLAGS, from_list, from_text, job_state_from_list, job_state_from_text
+from collector.slurm.states import (
+    BASES,
+    FLAGS,
+    from_list,
+    from_text,
+    job_state_from_list,
+    job_state_from_text,
+)
 from fleet.scheduler import NodeState
 
 S = NodeState
@@ -43,9 +50,7 @@ S = NodeState
         ("unk", "UNKNOWN", set(), S.UNKNOWN, False),
     ],
 )
-def test_node_state_words(
-    text: str, base: str, flags: set[str], word: NodeState, schedulable: bool
-) -> None:
+def test_node_state_words(text: str, base: str, flags: set[str], word: NodeState, schedulable: bool) -> None:
     states = from_text(text)
 
     assert (states.base, set(states.flags)) == (base, flags)
