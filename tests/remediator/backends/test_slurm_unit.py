@@ -129,10 +129,11 @@ def test_cordon_sends_one_node_one_state_one_reason() -> None:
 def test_what_somebody_else_holds_is_not_written(node: dict[str, Any]) -> None:
     slurm = FakeSlurm(node)
 
-    for call in (
+    calls: tuple[Callable[[], NodeRecord], ...] = (
         lambda: backend(slurm).cordon("n1", MARK),
         lambda: backend(slurm).reboot("n1", MARK, ordered_at=NOW),
-    ):
+    )
+    for call in calls:
         with pytest.raises((ConflictError, UnavailableError)) as caught:
             call()
         assert "n1" in str(caught.value)
@@ -263,12 +264,13 @@ def test_a_note_goes_into_the_comment_and_over_nobodys_words() -> None:
 def test_input_never_widens_the_target(name: str) -> None:
     slurm = FakeSlurm()
 
-    for call in (
+    calls: tuple[Callable[[], NodeRecord], ...] = (
         lambda: backend(slurm).observe_node(name),
         lambda: backend(slurm).cordon(name, MARK),
         lambda: backend(slurm).reboot(name, MARK, ordered_at=NOW),
         lambda: backend(slurm).annotate(name, "sickbay: x"),
-    ):
+    )
+    for call in calls:
         with pytest.raises(NotFoundError):
             call()
     assert slurm.writes == []
