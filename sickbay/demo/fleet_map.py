@@ -1,4 +1,4 @@
-"""The fleet map: a cell per node, racks as rows. A sign for what a node does, colour and mark for its verdict."""
+"""The fleet map: a cell per node, racks as rows. A sign says what a node does; colour and mark, how it is."""
 
 from __future__ import annotations
 

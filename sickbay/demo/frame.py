@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.layout import Layout
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +15,7 @@ from rich.text import Text
 from fleet.findings import IncidentState
 from sickbay.demo.fleet_map import MAP_WIDTH, fleet_map
 from sickbay.demo.story import Kind, Sentence
-from sickbay.demo.table import truth_report
+from sickbay.demo.table import truth_table, verdict
 from sickbay.demo.view import IncidentLine, View
 
 HEAD_ROWS = 3
@@ -47,27 +48,35 @@ class Frame:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height = options.height or console.height
-        ascii_only = options.ascii_only
         layout = Layout()
-        head = Layout(_head(self.view), size=HEAD_ROWS)
-        if self.view.truth is None:
-            stage = Layout(name="stage")
-            foot = Layout(_hints(self.view), size=FOOT_ROWS)
-            stage_rows = height - HEAD_ROWS - FOOT_ROWS
-            parts = [head, stage, foot]
-        else:
-            end = _the_end(self.view)
-            end_rows = len(console.render_lines(end, options.update(height=None), pad=False))
-            stage_rows = height - HEAD_ROWS - end_rows
-            stage = Layout(name="stage")
-            foot = Layout(end, size=end_rows)
-            parts = [head, stage, foot] if stage_rows >= MIN_STAGE_ROWS else [head, Layout(end)]
-        stage.split_row(
-            Layout(_left(self.view, stage_rows, ascii_only=ascii_only), size=MAP_WIDTH + 2 * BORDERS),
-            Layout(Panel(_Tail(self.view.sentences), title="decisions", title_align="left")),
-        )
-        layout.split_column(*parts)
+        parts = [Layout(_head(self.view), size=HEAD_ROWS)]
+        below = _below(self.view, console, options)
+        stage_rows = height - HEAD_ROWS - sum(part.size or 0 for part in below)
+        if stage_rows >= MIN_STAGE_ROWS:
+            parts.append(_stage(self.view, stage_rows, ascii_only=options.ascii_only))
+        elif len(below) > 1:
+            below[0].size = None  # the table gives way to what can be done next
+        layout.split_column(*parts, *below)
         yield from console.render(layout, options.update(height=height))
+
+
+def _below(view: View, console: Console, options: ConsoleOptions) -> list[Layout]:
+    """What stands under map and sentences: hints; after the script its truth table and what to do next."""
+    if view.truth is None:
+        return [Layout(_hints(view), size=FOOT_ROWS)]
+    table = Panel(truth_table(view.truth), title="expected and seen", title_align="left", padding=(0, 1))
+    blocks = (table, _next(view, verdict(view.truth)))
+    free = options.update(height=None)
+    return [Layout(block, size=len(console.render_lines(block, free, pad=False))) for block in blocks]
+
+
+def _stage(view: View, rows: int, *, ascii_only: bool) -> Layout:
+    stage = Layout()
+    stage.split_row(
+        Layout(_left(view, rows, ascii_only=ascii_only), size=MAP_WIDTH + 2 * BORDERS),
+        Layout(Panel(_Tail(view.sentences), title="decisions", title_align="left")),
+    )
+    return stage
 
 
 def clock_text(seconds: float) -> str:
@@ -190,7 +199,7 @@ def _hints(view: View) -> Text:
     if view.notice:
         lines.append(f"  {view.notice}", "yellow")
     lines.append("\n another terminal: ", "dim")
-    lines.append("  ".join(ask(view, *words) for words in (("why", "n03"), ("nodes",))))
+    lines.append("  ".join(ask(view, *words) for words in (("why", nth_node(view, 3)), ("nodes",))))
     lines.append("   Ctrl-C ends", "dim")
     return lines
 
@@ -201,34 +210,28 @@ def ask(view: View, *words: str) -> str:
     return " ".join([view.command, *words, *where])
 
 
+def nth_node(view: View, number: int) -> str:
+    return view.cells[number - 1].name
+
+
 def try_next(view: View) -> list[tuple[str, str]]:
     """What to do now: a command (or an address), and what it shows."""
-    width = max((len(cell.name) for cell in view.cells), default=0)
-    admins = "n" + "11".rjust(width - 1, "0")
     first = next((i.id for i in reversed(view.incidents)), "demo-1")
     return [
-        (ask(view, "why", admins), "why an admin's node is left alone"),
+        (ask(view, "why", nth_node(view, 11)), "why an admin's node is left alone"),
         (ask(view, "incidents", first), "every step that was taken, and why"),
         (ask(view, "pause", "--reason", "'my turn'"), "the red button"),
         (view.url or "-", "the console, in a browser"),
     ]
 
 
-def _the_end(view: View) -> RenderableType:
-    if view.truth is None:
-        return Text()
+def _next(view: View, sentence: Text) -> RenderableType:
     grid = Table.grid(padding=(0, 3, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True, overflow="ellipsis", style="dim")
     for command, what in try_next(view):
         grid.add_row(Text(command, "bold"), Text(what))
-    heading = Text("The fleet goes on. In another terminal:", "bold")
-    heading.append("   (Ctrl-C ends the demo)", "not bold dim")
+    heading = Text("The fleet goes on; ask it from another terminal (Ctrl-C here ends the demo):")
     if view.notice:
-        heading.append(f"   {view.notice}", "not bold yellow")
-    return Panel(
-        Group(truth_report(view.truth), Text(), heading, grid),
-        title="expected and seen",
-        title_align="left",
-        padding=(0, 1),
-    )
+        heading.append(f"  {view.notice}", "yellow")
+    return Padding(Group(sentence, heading, grid), (0, 1))

@@ -20,7 +20,7 @@ class Expect(StrEnum):
     OBSERVED = "observed, nothing done"
     UNTOUCHED = "left to its admin, noted beside"
     SILENCE = "nothing: silence is no evidence"
-    PAUSED = "held back by the red button, then returned"
+    PAUSED = "paused first, then returned"
 
 
 @dataclass(frozen=True, slots=True)

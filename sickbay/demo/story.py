@@ -7,7 +7,7 @@ silent stand between them, so that cause and answer are read in order.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 
@@ -18,6 +18,9 @@ from simulator.faults import Fault, FaultKind
 
 LINES_A_LOOK = 500
 SENTENCES_KEPT = 1000
+#: Agents speak every 15 s, each in its own second: what is noticed within that is one sentence.
+HEARD_TOGETHER_SECONDS = 20.0
+LOST_TEXT = "unknown: silence is no evidence, nothing is done"
 _DONE_WORDS = {
     Step.CORDON: "cordoned",
     Step.REQUEUE: "requeued",
@@ -51,6 +54,20 @@ class Sentence:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Nodes that became unknown (``lost``), or were heard again."""
+
+    at: float
+    nodes: tuple[str, ...]
+    lost: bool
+
+    @property
+    def sentence(self) -> Sentence:
+        text = LOST_TEXT if self.lost else "heard again"
+        return Sentence(self.at, _names(self.nodes), Kind.NOTED, text)
+
+
 class Story:
     """Collects sentences; ``look`` adds what has come since the last look."""
 
@@ -61,6 +78,7 @@ class Story:
         self._pages_told = 0
         self._verdicts: Mapping[str, str] = {}
         self._missed: frozenset[str] = frozenset()
+        self._last_heard: Heard | None = None
         self.sentences: list[Sentence] = []
 
     def look(self, verdicts: Mapping[str, str]) -> None:
@@ -76,16 +94,30 @@ class Story:
         fresh_pages = notifier.count - self._pages_told
         pages = notifier.pages[-fresh_pages:] if fresh_pages else []
         self._pages_told += fresh_pages
-        heard, self._missed = tell_verdicts(self._work.elapsed, self._verdicts, verdicts, self._missed)
+        heard = tell_verdicts(self._work.elapsed, self._verdicts, verdicts, self._missed)
         new = [
             *tell_faults([(at - start, fault) for at, fault in happened]),
-            *heard,
+            *(self._together(each).sentence for each in heard),
             *tell_lines(lines, start),
             *(Sentence(at - start, "", Kind.PAGE, f"page: {text}") for at, _, text in pages),
         ]
         self._verdicts = verdicts
         new.sort(key=lambda sentence: sentence.at)
         self.sentences = [*self.sentences, *new][-SENTENCES_KEPT:]
+
+    def _together(self, heard: Heard) -> Heard:
+        """Joined with the last sentence, which it replaces, if that told the same a moment ago."""
+        self._missed = self._missed | set(heard.nodes) if heard.lost else self._missed - set(heard.nodes)
+        last, self._last_heard = self._last_heard, heard
+        if (
+            last is not None
+            and last.lost == heard.lost
+            and heard.at - last.at <= HEARD_TOGETHER_SECONDS
+            and self.sentences[-1:] == [last.sentence]
+        ):
+            self.sentences = self.sentences[:-1]
+            self._last_heard = replace(heard, at=last.at, nodes=(*last.nodes, *heard.nodes))
+        return self._last_heard
 
 
 def tell_faults(happened: Iterable[tuple[float, Fault]]) -> list[Sentence]:
@@ -94,11 +126,11 @@ def tell_faults(happened: Iterable[tuple[float, Fault]]) -> list[Sentence]:
     for (at, _), group in groupby(happened, key=lambda pair: (pair[0], pair[1].scene)):
         faults = [fault for _, fault in group]
         who = faults[0].node if len(faults) == 1 else f"{len(faults)} nodes"
-        told.append(Sentence(at, who, Kind.FAULT, _fault_text(faults[0])))
+        told.append(Sentence(at, who, Kind.FAULT, _fault_text(faults[0], many=len(faults) > 1)))
     return told
 
 
-def _fault_text(fault: Fault) -> str:
+def _fault_text(fault: Fault, *, many: bool) -> str:
     match fault.kind:
         case FaultKind.GPU_LOST:
             return f"GPU {fault.gpu_index} falls off the bus"
@@ -107,7 +139,8 @@ def _fault_text(fault: Fault) -> str:
         case FaultKind.XID:
             return f"the driver prints XID {fault.code}"
         case FaultKind.AGENT_SILENT:
-            return f"agents fall silent for {fault.seconds:.0f} s"
+            whose = "their agents fall" if many else "its agent falls"
+            return f"{whose} silent for {fault.seconds:.0f} s"
         case FaultKind.ADMIN_DRAIN:
             return f'{fault.user} drains it: "{fault.reason}"'
         case FaultKind.SCHEDULER_AWAY:
@@ -116,21 +149,15 @@ def _fault_text(fault: Fault) -> str:
 
 def tell_verdicts(
     at: float, before: Mapping[str, str], now: Mapping[str, str], missed: Collection[str]
-) -> tuple[list[Sentence], frozenset[str]]:
-    """Who became unknown, and who of the ``missed`` is healthy again; and who is missed now.
+) -> list[Heard]:
+    """Who became unknown, and who of the ``missed`` is heard again.
 
     The first look has nothing to compare with: a node that was never heard of is not missed.
     """
     lost = [n for n, verdict in now.items() if verdict == Verdict.UNKNOWN != before.get(n, verdict)]
     back = [n for n, verdict in now.items() if verdict != Verdict.UNKNOWN and n in missed]
-    told: list[Sentence] = []
-    if lost:
-        told.append(
-            Sentence(at, _names(lost), Kind.NOTED, "unknown: silence is no evidence, nothing is done")
-        )
-    if back:
-        told.append(Sentence(at, _names(back), Kind.NOTED, "heard again"))
-    return told, frozenset({*missed, *lost} - set(back))
+    told = (Heard(at, tuple(lost), lost=True), Heard(at, tuple(back), lost=False))
+    return [heard for heard in told if heard.nodes]
 
 
 def _names(nodes: Sequence[str]) -> str:

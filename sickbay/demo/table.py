@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,22 +13,23 @@ UNEXPECTED_SHOWN = 5
 
 def truth_report(truth: Truth) -> RenderableType:
     """The table and the sentence under it."""
-    return Group(truth_table(truth), verdict(truth))
+    return Group(truth_table(truth), Text(), verdict(truth))
 
 
 def truth_table(truth: Truth) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False, padding=(0, 1), header_style="bold")
-    table.add_column("what happened", ratio=7)
-    table.add_column("node", min_width=4, ratio=2)
-    table.add_column("expected", ratio=6)
-    table.add_column("seen", ratio=7)
+    table = Table(box=None, expand=True, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold underline")
+    # At 100 columns every cell of the shipped script takes two lines at most.
+    table.add_column("what happened", ratio=23)
+    table.add_column("node", min_width=6)
+    table.add_column("expected", ratio=20)
+    table.add_column("seen", ratio=28)
     table.add_column("found", justify="right", no_wrap=True)
     table.add_column("back", justify="right", no_wrap=True)
-    table.add_column("ok", no_wrap=True)
+    table.add_column("ok", min_width=3, no_wrap=True)
     for row in truth.rows:
         table.add_row(
             Text(row.title),
-            Text(row.node),
+            Text(f"{row.node} +{row.others}" if row.others else row.node),
             Text(row.expected),
             Text(row.seen),
             _seconds(row.detected_after_seconds),
@@ -44,12 +44,12 @@ def verdict(truth: Truth) -> Text:
     good = sum(row.ok for row in truth.rows)
     line = Text(f"{good} of {len(truth.rows)} as expected, ")
     if not truth.unexpected:
-        line.append("nothing else was touched.")
+        line.append("nothing else touched.")
     else:
         more = len(truth.unexpected) - UNEXPECTED_SHOWN
         shown = "; ".join(truth.unexpected[:UNEXPECTED_SHOWN])
         line.append(f"{len(truth.unexpected)} unexpected: {shown}{f' and {more} more' if more > 0 else ''}.")
-    line.append(" Found and back: simulated seconds after the fault.")
+    line.append(" (found, back: simulated seconds after the fault)")
     if truth.people:
         acts = ", ".join(dict.fromkeys(truth.people))
         line.append(f" A person took part ({acts}): what differs from the script may be theirs.")

@@ -23,7 +23,10 @@ _ALLOWED = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the truth table. Times are simulated seconds after the fault, None where there is none."""
+    """One line of the truth table; ``others``: how many more nodes it is about.
+
+    Times are simulated seconds after the fault, None where there is none.
+    """
 
     scene: str
     title: str
@@ -33,11 +36,12 @@ class Row:
     ok: bool
     detected_after_seconds: float | None
     returned_after_seconds: float | None
+    others: int = 0
 
     def json(self) -> dict[str, Any]:
         return {
             "scene": self.scene,
-            "node": self.node,
+            "node": f"{self.node} and {self.others} more" if self.others else self.node,
             "expected": self.expected,
             "seen": self.seen,
             "ok": self.ok,
@@ -108,12 +112,13 @@ def _row(work: Clockwork, scene: Scene) -> Row:
     return Row(
         scene=scene.name,
         title=scene.title,
-        node=node if len(scene.nodes) == 1 else f"{node} and {len(scene.nodes) - 1} more",
+        node=node,
         expected=str(scene.expect),
         seen=seen,
         ok=ok,
         detected_after_seconds=detected if scene.expect is not Expect.SILENCE else None,
         returned_after_seconds=returned,
+        others=len(scene.nodes) - 1,
     )
 
 
