@@ -94,4 +94,7 @@ def _own_name() -> str:
     found = shutil.which("sickbay")
     if found is not None and us.exists() and Path(found).samefile(us):
         return "sickbay"
-    return shlex.quote(sys.argv[0]) if us.name == "sickbay" else "sickbay"
+    if us.name != "sickbay":
+        return "sickbay"
+    near = Path(os.path.relpath(us))
+    return shlex.quote(str(near if len(near.parts) > 1 and ".." not in near.parts else us))

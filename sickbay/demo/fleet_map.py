@@ -45,10 +45,10 @@ def _sign(look: Look, ascii_only: bool) -> str:  # noqa: FBT001 - private
 def _named(view: View, ascii_only: bool) -> list[Text]:  # noqa: FBT001 - private
     rows: list[Text] = []
     for number, cells in enumerate(view.racks.values(), start=1):
-        row = Text(f"r{number}".ljust(_LABEL_NAMED), style="dim", end="")
+        row = Text().append(f"r{number}".ljust(_LABEL_NAMED), "dim")
         for cell in cells:
             text = f"{_sign(cell.look, ascii_only)}{cell.name}{_MARKS[cell.verdict]}"
-            row.append(text, f"not dim {_STYLES[cell.verdict]}")
+            row.append(text, _STYLES[cell.verdict])
         rows.append(row)
     return rows
 
@@ -57,10 +57,10 @@ def _dense(view: View, ascii_only: bool) -> list[Text]:  # noqa: FBT001 - privat
     racks = list(view.racks.values())
     rows: list[Text] = []
     for first in range(0, len(racks), RACKS_A_ROW):
-        row = Text(f"r{first + 1}".ljust(_LABEL_DENSE), style="dim", end="")
+        row = Text().append(f"r{first + 1}".ljust(_LABEL_DENSE), "dim")
         for cells in racks[first : first + RACKS_A_ROW]:
             for cell in cells:
-                row.append(_sign(cell.look, ascii_only), f"not dim {_STYLES[cell.verdict]}")
+                row.append(_sign(cell.look, ascii_only), _STYLES[cell.verdict])
             row.append(" ")
         rows.append(row)
     return rows

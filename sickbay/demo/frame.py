@@ -57,7 +57,10 @@ class Frame:
         elif len(below) > 1:
             below[0].size = None  # the table gives way to what can be done next
         layout.split_column(*parts, *below)
-        yield from console.render(layout, options.update(height=height))
+        for segment in console.render(layout, options.update(height=height)):
+            # Rich's own mark for a cut has no ASCII form.
+            cut_mark = options.ascii_only and "…" in segment.text
+            yield segment._replace(text=segment.text.replace("…", ".")) if cut_mark else segment
 
 
 def _below(view: View, console: Console, options: ConsoleOptions) -> list[Layout]:
@@ -93,11 +96,12 @@ def _head(view: View) -> Panel:
     line.append(f"  mode {view.mode}  {_speed(view)}  ")
     if view.paused_by is None:
         line.append("running", "green")
-    line.append(f"{'  ' if view.paused_by is None else ''}repairs {view.repairs[0]} of {view.repairs[1]}")
+    else:
+        line.append("PAUSED", "bold white on magenta")
+    line.append(f"  repairs {view.repairs[0]} of {view.repairs[1]}")
     line.append(f"  out of service {view.out[0]} of {view.out[1]}")
     if view.paused_by is not None:
-        line.append("  ")
-        line.append(f"PAUSED by {view.paused_by}", "bold white on magenta")
+        line.append(f"  {view.paused_by}", "magenta")
     return Panel(line, title="sickbay demo", title_align="left", padding=(0, 1))
 
 
@@ -129,8 +133,10 @@ def _incidents(incidents: Sequence[IncidentLine]) -> RenderableType:
     if not incidents:
         return Text("none", "dim")
     table = Table.grid(padding=(0, 2, 0, 0))
-    for name in ("", "node", "state", "held back by"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    known = [("incident", "node", "state"), *((i.id, i.node, str(i.state)) for i in incidents)]
+    for column in zip(*known, strict=True):
+        table.add_column(no_wrap=True, min_width=max(map(len, column)))
+    table.add_column(no_wrap=True, overflow="ellipsis")
     table.add_row(*(Text(name, "dim") for name in ("incident", "node", "state", "held back by")))
     for incident in incidents:
         closed = incident.state.is_closed
@@ -168,9 +174,9 @@ class _Tail:
 
 def _block(console: Console, sentence: Sentence, width: int, dots: str) -> list[Text]:
     text = Text(sentence.text, _KIND_STYLES[sentence.kind])
-    prefix = Text(clock_text(sentence.at).ljust(_INDENT), "dim")
+    prefix = Text().append(clock_text(sentence.at).ljust(_INDENT), "dim")
     if sentence.who:
-        prefix.append(f"{sentence.who} ", "not dim bold")
+        prefix.append(f"{sentence.who} ", "bold")
     room = max(1, width - len(prefix))
     if width >= ONE_LINE_FROM:
         return [_cut(prefix + text, width, dots)]
@@ -196,11 +202,11 @@ def _hints(view: View) -> Text:
     lines = Text(no_wrap=True, overflow="ellipsis")
     lines.append(" console ", "dim")
     lines.append(view.url or "-", "underline")
+    lines.append("  Ctrl-C ends", "dim")
     if view.notice:
         lines.append(f"  {view.notice}", "yellow")
     lines.append("\n another terminal: ", "dim")
-    lines.append("  ".join(ask(view, *words) for words in (("why", nth_node(view, 3)), ("nodes",))))
-    lines.append("   Ctrl-C ends", "dim")
+    lines.append("   ".join(ask(view, *words) for words in (("why", nth_node(view, 3)), ("nodes",))))
     return lines
 
 
@@ -220,7 +226,9 @@ def try_next(view: View) -> list[tuple[str, str]]:
     return [
         (ask(view, "why", nth_node(view, 11)), "why an admin's node is left alone"),
         (ask(view, "incidents", first), "every step that was taken, and why"),
-        (ask(view, "pause", "--reason", "'my turn'"), "the red button"),
+        (ask(view, "pause", "--reason", "'my turn'"), "the red button")
+        if view.paused_by is None
+        else (ask(view, "resume"), "lift the pause"),
         (view.url or "-", "the console, in a browser"),
     ]
 

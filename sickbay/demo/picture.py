@@ -14,6 +14,7 @@ from rich.console import Console
 
 from sickbay.demo.clockwork import Clockwork
 from sickbay.demo.frame import Frame
+from sickbay.demo.quiet import quiet_logging
 from sickbay.demo.story import Story
 from sickbay.demo.view import View, take_view
 
@@ -78,7 +79,9 @@ def draw(view: View, *, width: int = WIDTH, height: int = HEIGHT) -> str:
 def main(path: str = "docs/images/demo.svg") -> None:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(draw(view_at(MOMENT_SECONDS)), encoding="utf-8")
+    with quiet_logging():
+        view = view_at(MOMENT_SECONDS)
+    target.write_text(draw(view), encoding="utf-8")
 
 
 if __name__ == "__main__":

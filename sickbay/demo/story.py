@@ -78,7 +78,7 @@ class Story:
         self._pages_told = 0
         self._verdicts: Mapping[str, str] = {}
         self._missed: frozenset[str] = frozenset()
-        self._last_heard: Heard | None = None
+        self._last_heard: dict[bool, Heard] = {}
         self.sentences: list[Sentence] = []
 
     def look(self, verdicts: Mapping[str, str]) -> None:
@@ -94,30 +94,28 @@ class Story:
         fresh_pages = notifier.count - self._pages_told
         pages = notifier.pages[-fresh_pages:] if fresh_pages else []
         self._pages_told += fresh_pages
-        heard = tell_verdicts(self._work.elapsed, self._verdicts, verdicts, self._missed)
         new = [
             *tell_faults([(at - start, fault) for at, fault in happened]),
-            *(self._together(each).sentence for each in heard),
             *tell_lines(lines, start),
             *(Sentence(at - start, "", Kind.PAGE, f"page: {text}") for at, _, text in pages),
         ]
-        self._verdicts = verdicts
         new.sort(key=lambda sentence: sentence.at)
         self.sentences = [*self.sentences, *new][-SENTENCES_KEPT:]
+        for heard in tell_verdicts(self._work.elapsed, self._verdicts, verdicts, self._missed):
+            self._tell_heard(heard)
+        self._verdicts = verdicts
 
-    def _together(self, heard: Heard) -> Heard:
-        """Joined with the last sentence, which it replaces, if that told the same a moment ago."""
+    def _tell_heard(self, heard: Heard) -> None:
+        """Joined with what told the same a moment ago, in its place."""
         self._missed = self._missed | set(heard.nodes) if heard.lost else self._missed - set(heard.nodes)
-        last, self._last_heard = self._last_heard, heard
-        if (
-            last is not None
-            and last.lost == heard.lost
-            and heard.at - last.at <= HEARD_TOGETHER_SECONDS
-            and self.sentences[-1:] == [last.sentence]
-        ):
-            self.sentences = self.sentences[:-1]
-            self._last_heard = replace(heard, at=last.at, nodes=(*last.nodes, *heard.nodes))
-        return self._last_heard
+        last = self._last_heard.get(heard.lost)
+        if last is None or heard.at - last.at > HEARD_TOGETHER_SECONDS or last.sentence not in self.sentences:
+            self._last_heard[heard.lost] = heard
+            self.sentences.append(heard.sentence)
+            return
+        joined = replace(heard, at=last.at, nodes=(*last.nodes, *heard.nodes))
+        self.sentences[self.sentences.index(last.sentence)] = joined.sentence
+        self._last_heard[heard.lost] = joined
 
 
 def tell_faults(happened: Iterable[tuple[float, Fault]]) -> list[Sentence]:
