@@ -4,11 +4,13 @@
 set -eu
 
 PATH="$PATH:/usr/sbin:/sbin"
-packages="slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge"
+packages="slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge prometheus prometheus-alertmanager"
 
 have() { command -v "$1" >/dev/null 2>&1; }
 have_plugins() { for f in /usr/lib/*/slurm*/select_cons_tres.so /usr/lib*/slurm/select_cons_tres.so; do [ -e "$f" ] && return 0; done; return 1; }
-complete() { have slurmctld && have slurmd && have scontrol && have sbatch && have munged && have_plugins; }
+have_slurm() { have slurmctld && have slurmd && have scontrol && have sbatch && have munged && have_plugins; }
+have_prometheus() { have prometheus && have promtool && have prometheus-alertmanager && have amtool; }
+complete() { have_slurm && have_prometheus; }
 
 if complete; then
     exit 0
@@ -16,7 +18,7 @@ fi
 
 by_hand="apt-get install --no-install-recommends $packages"
 if [ "$(id -u)" -ne 0 ] || ! have apt-get; then
-    echo "tests: Slurm and munge are missing and cannot be installed from here; as root, run: $by_hand" >&2
+    echo "tests: Slurm, munge, Prometheus or Alertmanager are missing and cannot be installed from here; as root, run: $by_hand" >&2
     if [ "${CI:-}" = "true" ]; then
         exit 1
     fi
@@ -24,6 +26,15 @@ if [ "$(id -u)" -ne 0 ] || ! have apt-get; then
 fi
 
 export DEBIAN_FRONTEND=noninteractive
+# invoke-rc.d(8): 101 forbids the packages' own scripts to start their services. A policy that is there stays.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 1' HUP INT TERM
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+fi
+
 echo "tests: installing $packages"
 attempt=1
 while [ "$attempt" -le 3 ]; do
