@@ -10,6 +10,7 @@ from simulator.faults import Fault, FaultScript
 from simulator.fleet import SimulatedFleet
 from simulator.kernel_log import LogShape
 from simulator.scheduler import DEFAULT_REBOOT_SECONDS, SimulatedScheduler
+from simulator.telemetry import SimulatedTelemetry
 from simulator.workload import Workload
 
 
@@ -38,6 +39,8 @@ class SimulatedCluster:
         )
         self.scheduler = SimulatedScheduler(self.fleet, reboot_seconds=reboot_seconds)
         self.agents = SimulatedAgents(self.fleet)
+        self.telemetry = SimulatedTelemetry(self.fleet, self.scheduler, seed=seed)
+        self._boots = {name: self.fleet.node(name).boot_id for name in self.fleet.names}
         self.workload = Workload(self.scheduler, clock=clock, seed=seed, busy_share=busy_share)
         self.script = FaultScript(faults)
         self.started_at = clock.now()
@@ -46,9 +49,18 @@ class SimulatedCluster:
         """Bring everything to the clock's present; the faults that happened now."""
         self.scheduler.tick()
         self.workload.tick()
+        self._notice_boots()
         now = self.clock.now()
         happened = list(self.script.due(now - self.started_at))
         for fault in happened:
-            fault.apply(self.fleet, self.scheduler)
+            fault.apply(self.fleet, self.scheduler, self.telemetry)
             self.script.applied.append((now, fault))
         return happened
+
+    def _notice_boots(self) -> None:
+        """A boot resets volatile counters and applies pending row remaps."""
+        for name, before in self._boots.items():
+            now = self.fleet.node(name).boot_id
+            if now != before:
+                self._boots[name] = now
+                self.telemetry.booted(name)

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from simulator.fleet import SimulatedFleet
 from simulator.scheduler import SimulatedScheduler
+from simulator.telemetry import SimulatedTelemetry
 
 
 class FaultKind(StrEnum):
@@ -22,6 +23,11 @@ class FaultKind(StrEnum):
     AGENT_SILENT = "agent_silent"
     ADMIN_DRAIN = "admin_drain"
     SCHEDULER_AWAY = "scheduler_away"
+    HEAT = "heat"
+    POWER_BRAKE = "power_brake"
+    ECC_UNCORRECTED = "ecc_uncorrected"
+    ROW_REMAP_FAILED = "row_remap_failed"
+    EXPORTER_AWAY = "exporter_away"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +54,31 @@ class Fault:
     reason: str = ""
     user: str = "root"
 
-    def apply(self, fleet: SimulatedFleet, scheduler: SimulatedScheduler) -> None:
+    def apply(
+        self, fleet: SimulatedFleet, scheduler: SimulatedScheduler, telemetry: SimulatedTelemetry
+    ) -> None:
         """Make it happen now."""
+        if not self._on_telemetry(telemetry):
+            self._on_cluster(fleet, scheduler)
+
+    def _on_telemetry(self, telemetry: SimulatedTelemetry) -> bool:
+        """True when the fault is one that only the metrics show."""
+        match self.kind:
+            case FaultKind.HEAT:
+                telemetry.slow_by_heat(self.node, self.gpu_index, self.seconds)
+            case FaultKind.POWER_BRAKE:
+                telemetry.brake_power(self.node, self.gpu_index, self.seconds)
+            case FaultKind.ECC_UNCORRECTED:
+                telemetry.add_uncorrected_errors(self.node, self.gpu_index)
+            case FaultKind.ROW_REMAP_FAILED:
+                telemetry.fail_row_remap(self.node, self.gpu_index)
+            case FaultKind.EXPORTER_AWAY:
+                telemetry.exporter_away(self.node, self.seconds)
+            case _:
+                return False
+        return True
+
+    def _on_cluster(self, fleet: SimulatedFleet, scheduler: SimulatedScheduler) -> None:
         match self.kind:
             case FaultKind.XID:
                 fleet.log_xid(
