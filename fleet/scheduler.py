@@ -63,6 +63,7 @@ class NodeRecord:
     gpus_total: int | None = None
     gpus_allocated: int | None = None
     gpu_types: Mapping[str, int] = field(default_factory=dict)
+    gpu_types_allocated: Mapping[str, int] = field(default_factory=dict)
     gpu_resources: Mapping[str, int] = field(default_factory=dict)
     memory_free_bytes: int | None = None
     os: str | None = None
@@ -119,7 +120,8 @@ class JobRecord:
     ``raw_id`` is Slurm's plain number (array tasks have one of their own). ``state`` is Slurm's, lower
     case; COMPLETING wins over an ended base. ``state_reason`` and ``state_text`` are Slurm's words for
     why it waits (``JobHeldUser``, "job requeued in held state"). ``held``: its priority is 0, by
-    whomever (a running job can be held too: it will not start again). Times are epoch seconds.
+    whomever (a running job can be held too: it will not start again). ``eligible_at``: since when nothing
+    but resources and priority kept it waiting. Times are epoch seconds.
     """
 
     id: str
@@ -143,6 +145,7 @@ class JobRecord:
     restarts: int = 0
     submitted_at: float | None = None
     begins_at: float | None = None
+    eligible_at: float | None = None
     state_reason: str | None = None
     state_text: str | None = None
     excluded_nodes: tuple[str, ...] = ()

@@ -84,6 +84,7 @@ def _read_job(item: Json, found: Findings, now: float) -> None:
             restarts=values.count(item.get("restart_cnt")) or 0,
             submitted_at=values.moment(item.get("submit_time")),
             begins_at=values.moment(begins),
+            eligible_at=values.moment(item.get("eligible_time")),
             state_reason=values.text(item.get("state_reason")),
             state_text=values.text(item.get("state_description")),
             excluded_nodes=found.hosts(item.get("excluded_nodes"), f"job {who.id} excluded_nodes"),

@@ -116,6 +116,7 @@ def build_node(
         gpus_total=node_total(gres) if gres else None,
         gpus_allocated=gres_used.total if gres_used and not gres_used.slices else None,
         gpu_types=dict(gres.types) if gres else {},
+        gpu_types_allocated=dict(gres_used.types) if gres_used else {},
         memory_free_bytes=memory_free_bytes,
         os=os,
         owner=owner_of(states, reason),
