@@ -1,0 +1,1 @@
+"""Shipped tables: the canonical signals (``signals.csv``)."""
