@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import signal
 import sys
 import threading
@@ -24,6 +25,8 @@ from sickbay.loop import ControlLoop
 from sickbay.tokens import TokenBook
 
 log = logging.getLogger("sickbay")
+
+SIGNAL_POLL_SECONDS = 0.5
 
 
 def register(app: typer.Typer) -> None:
@@ -48,6 +51,20 @@ def configure_logging(level: str) -> None:
     )
     for noisy in ("apscheduler", "httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def wait_for_signal(stopping: queue.SimpleQueue[int]) -> int:
+    """The number of the first signal put into ``stopping`` by a handler.
+
+    A queue whose ``put`` is re-entrant, not an Event: a handler runs between any two bytecodes of the main
+    thread, perhaps while that holds the Event's own lock. And in short waits: Python runs handlers in the
+    main thread only, which an endless wait never wakes when the kernel gave the signal to another thread.
+    """
+    while True:
+        try:
+            return stopping.get(timeout=SIGNAL_POLL_SECONDS)
+        except queue.Empty:
+            continue
 
 
 def run(path: Path, log_level: str) -> None:
@@ -76,9 +93,9 @@ def run(path: Path, log_level: str) -> None:
         TokenBook(config.http), allow_anonymous_loopback=config.http.allow_anonymous_loopback
     )
     server = HttpServer(create_app(application.service, access), host, port)
-    stop = threading.Event()
+    stopping: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda received, _: stopping.put(received))
     loop.start()
     server.start()
     log.info(
@@ -88,8 +105,7 @@ def run(path: Path, log_level: str) -> None:
         config.mode,
         ", ".join(pool.name for pool in config.pools) or "one for all nodes",
     )
-    stop.wait()
-    log.info("stopping")
+    log.info("%s: stopping", signal.Signals(wait_for_signal(stopping)).name)
     server.stop()
     loop.stop()
     runner.close()
