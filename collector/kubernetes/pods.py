@@ -1,0 +1,198 @@
+"""From a Pod to a job record, and which pods are work that a drain must bring off a node.
+
+The classes follow kubectl drain's filters (kubectl pkg/drain/filters.go), each with a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+
+from collector.kubernetes.gpus import PodGpus, pod_gpus
+from collector.kubernetes.marks import UNSCHEDULABLE_TAINT, epoch
+from collector.kubernetes.objects import Container, OwnerReference, PodObject, Terminated
+from collector.kubernetes.quantity import parse_quantity
+from fleet.errors import InvalidInputError
+from fleet.scheduler import JobKind, JobRecord
+
+MIRROR = "kubernetes.io/config.mirror"
+_FINISHED = ("succeeded", "failed")
+# Somebody's word that this pod must not be moved (cluster-autoscaler FAQ, Karpenter "Disruption").
+_STAY = (
+    ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+    ("karpenter.sh/do-not-disrupt", "true"),
+)
+
+
+class PodClass(StrEnum):
+    """DAEMON, MIRROR, FINISHED, TOLERANT: not work to move. The rest keeps its node busy."""
+
+    DAEMON = "daemon"
+    MIRROR = "mirror"
+    FINISHED = "finished"
+    TOLERANT = "tolerant"
+    TERMINATING = "terminating"
+    UNMANAGED = "unmanaged"
+    PINNED = "pinned"
+    LOST = "lost"
+    EVICTABLE = "evictable"
+
+    @property
+    def is_workload(self) -> bool:
+        return self not in (PodClass.DAEMON, PodClass.MIRROR, PodClass.FINISHED, PodClass.TOLERANT)
+
+
+OrphanTest = Callable[[OwnerReference], bool]
+
+
+def controller_of(pod: PodObject) -> OwnerReference | None:
+    """The one owner that puts the pod back; a pod without one never returns."""
+    return next((owner for owner in pod.metadata.owner_references or () if owner.controller), None)
+
+
+def is_daemon(owner: OwnerReference | None) -> bool:
+    """Kind and group: other groups have kinds of the same name."""
+    return owner is not None and owner.kind == "DaemonSet" and owner.api_version.startswith("apps/")
+
+
+def is_bound(pod: PodObject) -> bool:
+    return bool(pod.spec and pod.spec.node_name)
+
+
+def classify(pod: PodObject, *, is_orphan: OrphanTest = lambda _: False) -> PodClass:
+    """What a drain does with this pod. ``is_orphan``: a DaemonSet that is known to be gone."""
+    phase = _phase(pod)
+    owner = controller_of(pod)
+    annotations = pod.metadata.annotations or {}
+    if MIRROR in annotations:
+        return PodClass.MIRROR
+    if phase in _FINISHED:
+        return PodClass.FINISHED
+    if is_daemon(owner) and owner is not None and not is_orphan(owner):
+        return PodClass.DAEMON
+    if pod.metadata.deletion_timestamp is not None:
+        return PodClass.TERMINATING
+    if owner is None:
+        return PodClass.UNMANAGED
+    if _tolerates_cordon(pod):
+        return PodClass.PINNED if pod_gpus(pod).count != 0 else PodClass.TOLERANT
+    if any(annotations.get(key) == value for key, value in _STAY):
+        return PodClass.PINNED
+    if phase == "unknown":
+        return PodClass.LOST
+    return PodClass.EVICTABLE
+
+
+def why_pinned(pod: PodObject) -> str:
+    annotations = pod.metadata.annotations or {}
+    for key, value in _STAY:
+        if annotations.get(key) == value:
+            return f"its owner forbids to move it ({key}={value})"
+    return "it tolerates cordoned nodes and would come straight back"
+
+
+def is_stuck(pod: PodObject, *, now: float) -> bool:
+    """Should have ended by now: the deletion timestamp includes the grace period."""
+    due = epoch(pod.metadata.deletion_timestamp)
+    return due is not None and due < now
+
+
+def job_record(pod: PodObject, *, now: float, shared_nodes: frozenset[str] = frozenset()) -> JobRecord:
+    """The pod as a job. ``restarts`` counts restarts of its containers in place."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    node = spec.node_name if spec else None
+    gpus: PodGpus = pod_gpus(pod, shared_node=node in shared_nodes)
+    phase = _phase(pod)
+    ended = _ended(pod) if phase in _FINISHED else _Ended()
+    started = epoch(status.start_time) if status else None
+    deadline = spec.active_deadline_seconds if spec else None
+    return JobRecord(
+        id=pod.id,
+        raw_id=meta.uid,
+        name=meta.name,
+        state="terminating" if meta.deletion_timestamp is not None and phase not in _FINISHED else phase,
+        nodes=(node,) if node else (),
+        gpus=gpus.count,
+        gpu_use=gpus.use,
+        requeue=_can_return(pod),
+        kind=JobKind.POD,
+        time_left_seconds=started + deadline - now if started is not None and deadline is not None else None,
+        memory_bytes=_memory(spec.containers or ()) if spec else None,
+        exit_code=ended.exit_code,
+        signal=ended.signal,
+        ended_at=ended.at,
+        restarts=max(
+            (s.restart_count for s in (status.container_statuses if status else None) or ()), default=0
+        ),
+        submitted_at=epoch(meta.creation_timestamp),
+        state_reason=_why_waiting(pod),
+        held=bool(spec.scheduling_gates) if spec else None,
+    )
+
+
+def _can_return(pod: PodObject) -> bool:
+    """Its controller makes it again, elsewhere if need be."""
+    owner = controller_of(pod)
+    return owner is not None and not is_daemon(owner) and MIRROR not in (pod.metadata.annotations or {})
+
+
+def _phase(pod: PodObject) -> str:
+    return ((pod.status.phase if pod.status else None) or "unknown").lower()
+
+
+def _tolerates_cordon(pod: PodObject) -> bool:
+    for toleration in (pod.spec.tolerations if pod.spec else None) or ():
+        everything = not toleration.key and toleration.operator == "Exists"
+        if (everything or toleration.key == UNSCHEDULABLE_TAINT) and toleration.effect in (
+            None,
+            "",
+            "NoSchedule",
+        ):
+            return True
+    return False
+
+
+def _why_waiting(pod: PodObject) -> str | None:
+    if pod.spec and pod.spec.scheduling_gates:
+        return "SchedulingGated"
+    conditions = (pod.status.conditions if pod.status else None) or ()
+    scheduled = next(
+        (one for one in conditions if one.type == "PodScheduled" and one.status == "False"), None
+    )
+    return (scheduled.reason if scheduled else None) or (pod.status.reason if pod.status else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    exit_code: int | None = None
+    signal: int | None = None
+    at: float | None = None
+
+
+def _ended(pod: PodObject) -> _Ended:
+    """The first failure among its containers, else their success; when the last one ended."""
+    states: list[Terminated] = [
+        one.state.terminated
+        for one in (pod.status.container_statuses if pod.status else None) or ()
+        if one.state is not None and one.state.terminated is not None
+    ]
+    if not states:
+        return _Ended()
+    shown = next((state for state in states if state.exit_code), states[0])
+    times = [moment for state in states if (moment := epoch(state.finished_at)) is not None]
+    return _Ended(shown.exit_code, shown.signal or None, max(times, default=None))
+
+
+def _memory(containers: Iterable[Container]) -> int | None:
+    total = Decimal(0)
+    for container in containers:
+        asked = container.resources.requests if container.resources else None
+        if asked is None or "memory" not in asked:
+            continue
+        try:
+            total += parse_quantity(asked["memory"])
+        except InvalidInputError:
+            return None
+    return int(total) or None
