@@ -17,6 +17,7 @@ from fleet.errors import InvalidInputError
 from fleet.findings import Finding, IncidentState, Response, Severity
 from fleet.identity import is_node_name
 from fleet.observations import Event
+from remediator.lifecycle import other_machine
 from remediator.policy import UNMANAGED_POOL, Policy
 from remediator.records import (
     InboxItem,
@@ -80,20 +81,25 @@ class Evaluator:
         findings = 0
         opened: list[str] = []
         self._notices: list[tuple[str, str]] = []
+        done: list[int] = []
         for item in items:
             if item.kind == "event":
-                found, incident = self._event(tx, item)
-                findings += found
-                if incident is not None:
-                    opened.append(incident)
+                answer = self._event(tx, item)
+                if answer is None:
+                    continue
+                findings += answer[0]
+                if answer[1] is not None:
+                    opened.append(answer[1])
             else:
                 self._alert(tx, item)
-        tx.mark_processed([item.id for item in items], self._clock.now())
-        return Weighing(len(items), findings, tuple(opened), tuple(self._notices))
+            done.append(item.id)
+        tx.mark_processed(done, self._clock.now())
+        return Weighing(len(done), findings, tuple(opened), tuple(self._notices))
 
     # -- events
 
-    def _event(self, tx: LedgerTransaction, item: InboxItem) -> tuple[int, str | None]:
+    def _event(self, tx: LedgerTransaction, item: InboxItem) -> tuple[int, str | None] | None:
+        """(new findings, opened incident); None: not yet, the item stays in the inbox."""
         node = item.node or ""
         inventory = self._world.inventory
         if inventory is not None and node not in inventory:
@@ -106,7 +112,8 @@ class Evaluator:
             return 0, None
         boot_id = item.payload.get("boot_id")
         event = replace(event, node=node, boot_id=boot_id if isinstance(boot_id, str) else None)
-        contact = self._world.contact(node) or tx.agent(node)
+        # The ledger first: an agent's word is stored with its events, and only then told to the world.
+        contact = tx.agent(node) or self._world.contact(node)
         jobs, _ = self._world.jobs_on(node)
         job_ids = tuple(job.id for job in jobs)
         context = EventContext(
@@ -118,6 +125,8 @@ class Evaluator:
             disabled=self._policy.disabled_rules,
         )
         weighed = weigh(event, context, self._catalogue)
+        if weighed.finding is not None and weighed.finding.response.acts and self._is_ending(tx, node):
+            return None
         for stored in tx.findings(node=node) if weighed.closes else ():
             if weighed.ends(stored.finding):
                 tx.clear_finding(stored.finding.id, self._clock.now(), weighed.sentence)
@@ -153,6 +162,18 @@ class Evaluator:
             if joined != current:
                 tx.update_incident(joined)
         return 1, None
+
+    def _is_ending(self, tx: LedgerTransaction, node: str) -> bool:
+        """The node's incident is being cancelled, or is about another machine: a new fault gets one of its
+        own, as soon as that one is closed. Joined to it, it would be cancelled unseen.
+        """
+        current = _open_incident(tx, node)
+        if current is None:
+            return False
+        record, _ = self._world.node(node)
+        return current.cancelled_by is not None or bool(
+            other_machine(current, record, self._world.contact(node))
+        )
 
     def _open(self, finding: Finding) -> IncidentRecord:
         now = self._clock.now()

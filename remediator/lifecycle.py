@@ -20,6 +20,8 @@ from fleet.scheduler import JobRecord, NodeRecord, NodeState
 from remediator.policy import Policy, next_rung
 from remediator.records import AgentContact, IncidentRecord, Outcome
 
+#: Who cancels when no person does.
+US = "sickbay"
 AWAY = (NodeState.REBOOTING, NodeState.DOWN, NodeState.UNKNOWN, NodeState.POWERED_DOWN)
 
 
@@ -77,13 +79,14 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Go to another state; nothing outside changes."""
+    """Go to another state; nothing outside changes. ``give_up``: stay, and be cancelled in our name."""
 
     state: IncidentState
     reason: str
     cooldown: bool = False
     clear_findings: bool = False
     repair: Repair | None = None
+    give_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +131,30 @@ def owns_cordon(incident: IncidentRecord, node: NodeRecord) -> bool:
     return incident.mark_user is None or node.reason.user is None or node.reason.user == incident.mark_user
 
 
+def other_machine(
+    incident: IncidentRecord, node: NodeRecord | None, agent: AgentContact | None
+) -> str | None:
+    """Why another machine stands behind the name now than when the incident opened; None: it does not, or
+    nobody can tell. The scheduler's own id decides; without one a set of GPU UUIDs with none in common does.
+    """
+    now = (node.uid or node.machine_id) if node is not None else None
+    if incident.incarnation is not None and now is not None:
+        if now == incident.incarnation:
+            return None
+        return f"another machine answers to {incident.node} now ({now}, was {incident.incarnation})"
+    before = incident.prior.get("gpu_uuids")
+    if not isinstance(before, list | tuple) or not before or agent is None or agent.contested:
+        return None
+    if agent.gpu_uuids and set(before).isdisjoint(agent.gpu_uuids):
+        return f"another machine answers to {incident.node} now: none of its GPUs was there before"
+    return None
+
+
 def is_new_epoch(s: Situation) -> bool | None:
     """Has the node booted since the epoch this incident is about? None: cannot tell."""
     before = s.incident.reboot_boot_id or s.incident.boot_id
     if before is not None:
-        return None if s.agent is None else s.agent.boot_id != before
+        return None if s.agent is None or s.agent.contested else s.agent.boot_id != before
     # No agent ever spoke: the scheduler's boot time is a hint good enough after a reboot we ordered.
     started = s.incident.repair_started_at
     if started is None or s.node is None or s.node.boot_time is None:
@@ -147,6 +169,8 @@ def has_all_gpus(s: Situation) -> tuple[bool | None, str]:
         return None, "the expected GPU count is not known"
     if s.node is not None and s.node.has("INVALID_REG"):
         return False, "the scheduler reports fewer GPUs than configured (INVALID_REG)"
+    if s.agent is not None and s.agent.contested:
+        return None, "two agents speak for the node"
     if s.agent is not None and s.agent.gpu_count is not None:
         count = s.agent.gpu_count
         return count == expected, f"the agent sees {count} of {expected} GPUs"
@@ -157,10 +181,42 @@ def has_all_gpus(s: Situation) -> tuple[bool | None, str]:
     return s.node.gpus_total == expected, f"the scheduler counts {s.node.gpus_total} of {expected} GPUs"
 
 
+def faults_of_this_boot(s: Situation) -> tuple[Finding, ...]:
+    """What asks for action and was seen in the boot the node is in now: no new epoch answers it."""
+    if s.agent is None:
+        return ()
+    return tuple(f for f in s.findings if f.response.acts and f.boot_id == s.agent.boot_id)
+
+
+def faults_since_repair(s: Situation) -> tuple[Finding, ...]:
+    """What asks for action and came after the repair (without one: since this state began).
+
+    After a reboot the boot alone tells, as far as it is known: clocks of nodes differ, and a node that was
+    told to reboot may still report on its way down.
+    """
+    incident = s.incident
+    began = incident.opened_at if incident.state is IncidentState.PROBATION else incident.state_since
+    since = began if incident.repair_started_at is None else incident.repair_started_at
+    now = s.agent.boot_id if s.agent is not None else None
+    acting = (f for f in s.findings if f.response.acts and f.boot_id in (None, now))
+    before = incident.reboot_boot_id or incident.boot_id
+    return tuple(
+        f
+        for f in acting
+        if (None not in (f.boot_id, before) and f.boot_id != before)
+        or (f.since > since and (f.boot_id is None or incident.reboot_boot_id is None))
+    )
+
+
 def decide(s: Situation) -> Decision:
     """The one next thing for this incident, with one sentence why."""
-    if s.incident.cancelled_by is not None and not s.incident.state.is_closed:
+    if s.incident.state.is_closed:
+        return _closed(s)
+    if s.incident.cancelled_by is not None:
         return _cancelling(s)
+    other = other_machine(s.incident, s.node, s.agent)
+    if other is not None:
+        return Move(s.incident.state, f"{other}: what was found before is not about it", give_up=True)
     return _BY_STATE[s.incident.state](s)
 
 
@@ -181,10 +237,22 @@ def _cancelling(s: Situation) -> Decision:
     if owns_cordon(s.incident, s.node):
         if s.node.state in AWAY:
             return Wait(f"{who}; the node is {s.node.state}, its cordon is lifted when it is back")
-        return Act(Step.UNCORDON, f"{who}; give the node back")
+        return _give_back(s, who)
     if s.open_step is Step.CORDON and not s.node_is_fresh:
         return Wait(f"{who}; a cordon may be on its way, reading the node again")
     return Move(IncidentState.CANCELLED, who, clear_findings=True)
+
+
+def _give_back(s: Situation, who: str) -> Decision:
+    """A person's word is enough. In our own name (another machine) the GPUs must be there first."""
+    if s.incident.cancelled_by != US:
+        return Act(Step.UNCORDON, f"{who}; give the node back")
+    whole, count = has_all_gpus(s)
+    if whole:
+        return Act(Step.UNCORDON, f"{who}; {count}, give the node back")
+    if s.agent is not None and s.now - s.agent.first_seen_boot > s.policy.verify_timeout_seconds:
+        return Act(Step.HAND_OVER, f"{who}; {count}")
+    return Wait(f"{who}; before it is given back: {count}")
 
 
 def _suspected(s: Situation) -> Decision:
@@ -211,7 +279,7 @@ def _evidence_gone(s: Situation) -> Move | None:
     if not s.findings:
         return Move(IncidentState.CANCELLED, "the evidence is gone before the cordon")
     by_epoch = all(f.clear_on is ClearOn.NEW_EPOCH_AND_GPU_COUNT for f in s.findings)
-    if by_epoch and is_new_epoch(s) and s.incident.boot_id is not None:
+    if by_epoch and is_new_epoch(s) and s.incident.boot_id is not None and not faults_of_this_boot(s):
         whole, count = has_all_gpus(s)
         if whole:
             return Move(
@@ -334,7 +402,8 @@ def _drained(s: Situation) -> Decision:
     repair, why = planned_repair(s.incident, s.policy)
     if repair is Repair.NONE:
         return Move(IncidentState.VERIFYING, why)
-    if s.incident.repair_attempts == 0 and repair is Repair.REBOOT and is_new_epoch(s):
+    by_itself = s.incident.repair_attempts == 0 and repair is Repair.REBOOT and is_new_epoch(s)
+    if by_itself and not faults_of_this_boot(s):
         return Move(IncidentState.VERIFYING, "the node has rebooted by itself since the fault: verify it")
     if s.jobs and s.jobs_are_fresh:
         return Wait(f"a job appeared on the drained node: {_jobs(s.jobs)}")
@@ -362,33 +431,36 @@ def _repairing(s: Situation) -> Decision:
 
 
 def _verifying(s: Situation) -> Decision:
+    again = faults_since_repair(s)
     if s.open_step is Step.UNCORDON and s.node is not None:
         if not s.node.is_cordoned and s.node.state not in AWAY:
             # Not a person's doing: our own announced uncordon, whose answer was lost.
             return Settle(Step.UNCORDON, f"the announced uncordon is in effect ({s.node.state})")
-        if owns_cordon(s.incident, s.node):
+        if owns_cordon(s.incident, s.node) and not again:
             return Act(Step.UNCORDON, "finish the uncordon that was announced")
     lost = _lost_cordon(s)
     if isinstance(lost, Move) or (lost is not None and (s.node is None or s.node.is_cordoned)):
         return lost
+    if again:
+        return _repair_again(s, f"a new fault after the repair: {again[0].sentence or again[0].rule}")
     if s.verification is Outcome.DONE and lost is not None:
         return lost
     if s.verification is Outcome.DONE:
         return Act(Step.UNCORDON, "verified: " + (s.verification_reason or "all checks passed"))
     if s.verification is Outcome.FAILED:
-        return Move(
-            IncidentState.DRAINED,
-            f"verification failed: {s.verification_reason}",
-            repair=Repair.HAND_OVER
-            if s.incident.repair_attempts >= s.policy.max_repair_attempts
-            else _same_or_stronger(s.incident, s.policy),
-        )
+        return _repair_again(s, f"verification failed: {s.verification_reason}")
     ready, why = ready_to_verify(s)
     if ready:
         return Act(Step.VERIFY, why)
     if s.now - s.incident.state_since > s.policy.verify_timeout_seconds:
         return Move(IncidentState.DRAINED, f"could not be verified in time: {why}", repair=Repair.HAND_OVER)
     return Wait(why)
+
+
+def _repair_again(s: Situation, why: str) -> Move:
+    spent = s.incident.repair_attempts >= s.policy.max_repair_attempts
+    repair = Repair.HAND_OVER if spent else _same_or_stronger(s.incident, s.policy)
+    return Move(IncidentState.DRAINED, why, repair=repair)
 
 
 def _same_or_stronger(incident: IncidentRecord, policy: Policy) -> Repair:
@@ -427,7 +499,7 @@ def _absence(s: Situation) -> str:
 
 def _probation(s: Situation) -> Decision:
     returned = s.incident.returned_at or s.incident.state_since
-    relapse = [f for f in s.findings if f.since >= returned and f.response.acts]
+    relapse = faults_since_repair(s)
     if relapse:
         return Move(
             IncidentState.CONFIRMED,
@@ -437,7 +509,11 @@ def _probation(s: Situation) -> Decision:
     left = returned + s.policy.probation_seconds - s.now
     if left > 0:
         return Wait(f"in service on probation for {left:.0f} s more")
-    return Move(IncidentState.RETURNED, f"{s.policy.probation_seconds:.0f} s of probation without a relapse")
+    return Move(
+        IncidentState.RETURNED,
+        f"{s.policy.probation_seconds:.0f} s of probation without a relapse",
+        clear_findings=True,
+    )
 
 
 def _closed(s: Situation) -> Decision:

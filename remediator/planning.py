@@ -14,6 +14,7 @@ from remediator.gates import GateInput, GateResult, evaluate
 from remediator.lifecycle import Act, Decision, JobRun, Situation, decide
 from remediator.policy import UNMANAGED_POOL, Policy, Pool
 from remediator.records import (
+    AgentContact,
     IncidentRecord,
     Lease,
     LedgerTransaction,
@@ -85,7 +86,8 @@ class Planner:
         jobs, jobs_at = self._world.jobs_on(incident.node)
         pool = self._pool(node, incident)
         mode, _ = self.policy.mode_for(pool, incident.rule, _rule_mode(incident, findings))
-        outcome, reason = _verification(incident, steps)
+        agent = self._world.contact(incident.node)
+        outcome, reason = _verification(steps, agent)
         return Situation(
             incident=incident,
             policy=self.policy,
@@ -96,7 +98,7 @@ class Planner:
             node_at=node_at,
             jobs=jobs,
             jobs_at=jobs_at,
-            agent=self._world.contact(incident.node),
+            agent=agent,
             requeues=_requeues(steps),
             requeued_before={
                 job.id: tx.count_requeues(job.id, job.submitted_at or 0.0)
@@ -190,9 +192,18 @@ def _open_step(steps: tuple[StepRecord, ...]) -> Step | None:
     return None
 
 
-def _verification(incident: IncidentRecord, steps: tuple[StepRecord, ...]) -> tuple[Outcome | None, str]:
-    """How the verification ended that was begun since the incident entered its present state."""
+def _verification(steps: tuple[StepRecord, ...], agent: AgentContact | None) -> tuple[Outcome | None, str]:
+    """How the verification ended that was begun since the incident last came to be verified, in this boot.
+
+    By the order of the lines: the wall clock may have jumped between them.
+    """
+    boots = {s.key: s.payload.get("boot_id") for s in steps if s.phase is Phase.INTENT}
     for s in reversed(steps):
-        if s.phase is Phase.EFFECT and s.step is Step.VERIFY and s.at >= incident.state_since:
+        if s.phase is Phase.DECISION and s.payload.get("state") == IncidentState.VERIFYING:
+            break
+        if s.phase is Phase.EFFECT and s.step is Step.VERIFY:
+            boot = boots.get(s.key)
+            if boot is not None and agent is not None and agent.boot_id != boot:
+                break
             return s.outcome, s.reason
     return None, ""

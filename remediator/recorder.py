@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from fleet.findings import IncidentState, Repair, Step
 from fleet.scheduler import NodeRecord
 from remediator.evaluate import cooldown_word
-from remediator.lifecycle import Act, JobRun, Move, Situation, planned_repair
+from remediator.lifecycle import US, Act, JobRun, Move, Situation, planned_repair
 from remediator.records import (
     Actor,
     IncidentRecord,
@@ -78,6 +78,9 @@ def announce(
     elif act.step in (Step.RESET_GPU, Step.REBOOT, Step.POWER_CYCLE):
         after = _begin_repair(after, situation, act.step)
         payload = {"attempt": after.repair_attempts, "boot_id": after.reboot_boot_id}
+    elif act.step is Step.VERIFY:
+        # What is verified is this boot: another one before the return is verified anew.
+        payload = {"boot_id": situation.agent.boot_id if situation.agent is not None else None}
     tx.append(
         StepRecord(
             at=situation.now,
@@ -212,15 +215,25 @@ def _cordoned(incident: IncidentRecord, result: StepResult, now: float) -> Incid
 
 
 def _uncordoned(tx: LedgerTransaction, incident: IncidentRecord, now: float) -> IncidentRecord:
-    why = "cancelled" if incident.cancelled_by is not None else "verified and returned"
-    clear_findings(tx, incident, now, why)
+    cancelled = incident.cancelled_by is not None
+    clear_findings(
+        tx,
+        incident,
+        now,
+        "cancelled" if cancelled else "verified and returned",
+        until=None if cancelled else incident.repair_started_at or incident.state_since,
+    )
     state = IncidentState.CANCELLED if incident.cancelled_by is not None else IncidentState.PROBATION
     return replace(_enter(incident, state, now), returned_at=now)
 
 
-def clear_findings(tx: LedgerTransaction, incident: IncidentRecord, now: float, why: str) -> None:
+def clear_findings(
+    tx: LedgerTransaction, incident: IncidentRecord, now: float, why: str, *, until: float | None = None
+) -> None:
+    """``until``: what was found later stays open (a fault that came in while the node was given back)."""
     for stored in tx.findings(incident=incident.id):
-        tx.clear_finding(stored.finding.id, now, why)
+        if until is None or stored.finding.since <= until:
+            tx.clear_finding(stored.finding.id, now, why)
 
 
 def move(tx: LedgerTransaction, situation: Situation, to: Move) -> IncidentRecord:
@@ -243,8 +256,12 @@ def move(tx: LedgerTransaction, situation: Situation, to: Move) -> IncidentRecor
         blocked_reasons=(),
         repair=to.repair if to.repair is not None else incident.repair,
     )
-    if to.state.is_closed:
+    if to.give_up:
+        after = replace(after, cancelled_by=US, cancel_reason=to.reason)
+    else:
         _abandon_open_intents(tx, incident, now, to.reason)
+    if incident.state is IncidentState.PROBATION and to.state is IncidentState.CONFIRMED:
+        after = _relapsed(after, situation)
     if to.clear_findings:
         clear_findings(tx, incident, now, to.reason)
     if to.cooldown:
@@ -253,8 +270,21 @@ def move(tx: LedgerTransaction, situation: Situation, to: Move) -> IncidentRecor
     return after
 
 
+def _relapsed(incident: IncidentRecord, s: Situation) -> IncidentRecord:
+    """A relapse is about the present boot, and a person's word was about the fault before it."""
+    epoch = s.agent.boot_id if s.agent is not None else incident.boot_id
+    return replace(
+        incident,
+        boot_id=epoch,
+        reboot_boot_id=None,
+        repair_started_at=None,
+        approved_by=None,
+        returned_at=None,
+    )
+
+
 def _abandon_open_intents(tx: LedgerTransaction, incident: IncidentRecord, now: float, why: str) -> None:
-    """Nothing stays announced in a closed incident."""
+    """What was announced in one state is not done in the next (a closed incident does nothing at all)."""
     for intent in tx.open_intents(incident.id):
         tx.append(
             StepRecord(

@@ -132,7 +132,11 @@ class InboxEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContact:
-    """The last word of a node's agent: epoch, GPUs (UUIDs, or None when it cannot tell), when."""
+    """The last word of a node's agent: epoch, GPUs (UUIDs, or None when it cannot tell), when.
+
+    ``contested``: two machines speak under this name (a boot that was over spoke again), so nothing is
+    known of either. Not stored.
+    """
 
     node: str
     boot_id: str
@@ -141,6 +145,7 @@ class AgentContact:
     version: str | None = None
     gpu_count: int | None = None
     gpu_uuids: tuple[str, ...] = ()
+    contested: bool = False
 
 
 class WordKind(StrEnum):

@@ -14,6 +14,10 @@ from fleet.scheduler import JobRecord, NodeRecord, SchedulerSnapshot
 from remediator.gates.base import BackendHealth
 from remediator.records import AgentContact
 
+MAX_FORMER_BOOTS = 8
+#: How long after the last such sign two agents are taken to speak under one name.
+CONTESTED_SECONDS = 900.0
+
 
 class World:
     """Thread-safe. ``extra_nodes`` are names the configuration knows although the scheduler may not."""
@@ -23,6 +27,8 @@ class World:
         self._snapshot: SchedulerSnapshot | None = None
         self._fresh: dict[str, tuple[NodeRecord, float]] = {}
         self._contacts: dict[str, AgentContact] = {}
+        self._former: dict[str, tuple[str, ...]] = {}
+        self._contested_at: dict[str, float] = {}
         self._health = BackendHealth()
         self._extra = frozenset(extra_nodes)
 
@@ -89,11 +95,22 @@ class World:
     # -- agents
 
     def heard(self, contact: AgentContact) -> AgentContact:
-        """Take an agent's word; keeps when its boot was first seen. Returns what is now known."""
+        """Take an agent's word; keeps when its boot was first seen. Returns what is now known.
+
+        A boot never comes back: if one does, two machines have the name, and neither is believed for a while.
+        """
         with self._lock:
             before = self._contacts.get(contact.node)
             if before is not None and before.boot_id == contact.boot_id:
                 contact = replace(contact, first_seen_boot=before.first_seen_boot)
+            elif before is not None:
+                former = self._former.get(contact.node, ())
+                if contact.boot_id in former:
+                    self._contested_at[contact.node] = contact.last_seen
+                self._former[contact.node] = (before.boot_id, *former)[:MAX_FORMER_BOOTS]
+            at = self._contested_at.get(contact.node)
+            if at is not None and contact.last_seen - at < CONTESTED_SECONDS:
+                contact = replace(contact, contested=True)
             self._contacts[contact.node] = contact
             return contact
 

@@ -96,6 +96,8 @@ class Freshness:
             return passes(self.name, seen)
         if given.agent is None:
             return blocked(self.name, "the node's agent has never spoken")
+        if given.agent.contested:
+            return blocked(self.name, "two agents with different boots speak for this node: which one is it?")
         age = given.now - given.agent.last_seen
         if age > given.policy.agent_silence_seconds:
             return blocked(
