@@ -1,0 +1,247 @@
+"""Objects with UIDs, one growing resourceVersion, managed fields, and the rules every write meets."""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from fleet.clock import Clock
+from tests.fakes.kubernetes.errors import Json, Refusal, bad_request, invalid, modified, not_found
+
+Key = tuple[str, str, str]
+KINDS = {
+    "nodes": ("v1", "Node"),
+    "pods": ("v1", "Pod"),
+    "namespaces": ("v1", "Namespace"),
+    "daemonsets": ("apps/v1", "DaemonSet"),
+    "poddisruptionbudgets": ("policy/v1", "PodDisruptionBudget"),
+}
+_TOP = {"apiVersion", "kind", "metadata", "spec", "status"}
+_METADATA = {
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+}
+_NODE_SPEC = {"podCIDR", "podCIDRs", "providerID", "unschedulable", "taints", "configSource", "externalID"}
+_IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp")
+
+
+def stamp(clock: Clock, offset: float = 0.0) -> str:
+    """Whole seconds, as the API keeps them."""
+    return datetime.fromtimestamp(int(clock.now() + offset), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Store:
+    """What etcd and the generic registry do. Not thread-safe: the API holds one lock around it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.version = 1000
+        self._objects: dict[Key, Json] = {}
+
+    def next_version(self) -> str:
+        self.version += 1
+        return str(self.version)
+
+    def get(self, resource: str, name: str, namespace: str = "") -> Json:
+        try:
+            return self._objects[(resource, namespace, name)]
+        except KeyError:
+            raise not_found(resource, name) from None
+
+    def find(self, resource: str, name: str, namespace: str = "") -> Json | None:
+        return self._objects.get((resource, namespace, name))
+
+    def all(self, resource: str, namespace: str | None = None) -> list[Json]:
+        """In etcd's order: by namespace and name."""
+        return [
+            self._objects[key]
+            for key in sorted(self._objects)
+            if key[0] == resource and (namespace is None or key[1] == namespace)
+        ]
+
+    def __iter__(self) -> Iterator[Json]:
+        return iter(tuple(self._objects.values()))
+
+    def create(self, resource: str, wanted: Json, *, manager: str = "fake") -> Json:
+        check_fields(resource, wanted)
+        new = copy.deepcopy(wanted)
+        meta = new["metadata"]
+        key = (resource, meta.get("namespace", ""), meta["name"])
+        if key in self._objects:
+            raise Refusal(409, "AlreadyExists", f'{resource} "{meta["name"]}" already exists')
+        api_version, kind = KINDS[resource]
+        new.update(apiVersion=api_version, kind=kind)
+        meta.update(
+            uid=str(uuid.uuid4()),
+            resourceVersion=self.next_version(),
+            creationTimestamp=stamp(self.clock),
+            generation=1,
+        )
+        meta["managedFields"] = []
+        new.setdefault("spec", {})
+        new.setdefault("status", {})
+        self._own(new, {}, manager)
+        self._objects[key] = new
+        return new
+
+    def update(self, current: Json, changed: Json, *, manager: str = "fake") -> Json:
+        """Store ``changed`` over ``current``. A change of nothing keeps the resourceVersion."""
+        resource = _resource_of(current)
+        meta, before = changed["metadata"], current["metadata"]
+        sent = meta.get("resourceVersion")
+        if sent not in (None, before["resourceVersion"]):
+            raise modified(resource, before["name"])
+        if meta.get("uid") not in (None, before["uid"]):
+            raise Refusal(409, "Conflict", f"Precondition failed: UID in precondition: {meta.get('uid')}")
+        for field in _IMMUTABLE:
+            if meta.get(field) != before.get(field):
+                raise invalid(current["kind"], before["name"], f"metadata.{field}: field is immutable")
+        check_fields(resource, changed)
+        meta["resourceVersion"] = before["resourceVersion"]
+        if changed == current:
+            return current
+        meta["resourceVersion"] = self.next_version()
+        if changed.get("spec") != current.get("spec"):
+            meta["generation"] = before["generation"] + 1
+        self._own(changed, current, manager)
+        self._objects[_key(current)] = changed
+        return changed
+
+    def edit(self, current: Json, change: Callable[[Json], None], *, manager: str = "fake") -> Json:
+        """``change`` works on a copy; the rules of ``update`` hold."""
+        copied = copy.deepcopy(current)
+        change(copied)
+        return self.update(current, copied, manager=manager)
+
+    def remove(self, current: Json) -> None:
+        self._objects.pop(_key(current), None)
+        self.next_version()
+
+    def mark_deleted(self, current: Json, *, grace: int) -> Json:
+        """Begin a graceful deletion; a second one may only shorten what is left."""
+        until = stamp(self.clock, grace)
+        known = current["metadata"].get("deletionTimestamp")
+        if known is not None and known <= until:
+            return current
+        marked = copy.deepcopy(current)
+        marked["metadata"].update(
+            deletionTimestamp=until, deletionGracePeriodSeconds=grace, resourceVersion=self.next_version()
+        )
+        self._objects[_key(current)] = marked
+        return marked
+
+    def _own(self, new: Json, old: Json, manager: str) -> None:
+        """Field management of ordinary writes: who changes a field owns it (operation Update)."""
+        changed = _leaves(new) ^ _leaves(old)
+        values = {path for path in _leaves(new) & _leaves(old) if _at(new, path) != _at(old, path)}
+        entries: list[Json] = new["metadata"].setdefault("managedFields", [])
+        for entry in entries:
+            for path in changed | values:
+                _drop(entry["fieldsV1"], path)
+        kept = [entry for entry in entries if entry["fieldsV1"]]
+        mine = next((entry for entry in kept if entry["manager"] == manager), None)
+        won = (changed & _leaves(new)) | values
+        if won and mine is None:
+            mine = {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
+            mine["fieldsV1"] = {}
+            kept.append(mine)
+        for path in won:
+            assert mine is not None
+            _put(mine["fieldsV1"], path)
+        if mine is not None and won:
+            mine["time"] = stamp(self.clock)
+        new["metadata"]["managedFields"] = kept
+
+
+def check_fields(resource: str, wanted: Json) -> None:
+    """Unknown fields and wrong types are errors here (a real server is as strict with fieldValidation)."""
+    unknown = sorted(set(wanted) - _TOP)
+    unknown += [f"metadata.{key}" for key in sorted(set(wanted.get("metadata") or {}) - _METADATA)]
+    if resource == "nodes":
+        unknown += [f"spec.{key}" for key in sorted(set(wanted.get("spec") or {}) - _NODE_SPEC)]
+        if not isinstance((wanted.get("spec") or {}).get("unschedulable", False), bool):
+            raise bad_request(
+                "json: cannot unmarshal into Go struct field NodeSpec.spec.unschedulable of type bool"
+            )
+    if unknown:
+        raise bad_request(
+            "strict decoding error: " + ", ".join(f'unknown field "{name}"' for name in unknown)
+        )
+    for group in ("labels", "annotations"):
+        for key, value in (wanted["metadata"].get(group) or {}).items():
+            if not isinstance(value, str):
+                raise bad_request(
+                    f"json: cannot unmarshal into Go struct field ObjectMeta.metadata.{group} of type string"
+                )
+            if len(key.rpartition("/")[2]) > 63:
+                raise invalid(
+                    KINDS[resource][1], wanted["metadata"]["name"], f"metadata.{group}: name part too long"
+                )
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge_patch(result.get(key), value)
+    return result
+
+
+def _resource_of(found: Json) -> str:
+    return next(resource for resource, (_, kind) in KINDS.items() if kind == found["kind"])
+
+
+def _key(found: Json) -> Key:
+    return (_resource_of(found), found["metadata"].get("namespace", ""), found["metadata"]["name"])
+
+
+def _leaves(found: Json) -> set[tuple[str, ...]]:
+    """The fields whose owners matter here: annotations, labels, and the first level of spec."""
+    paths: set[tuple[str, ...]] = set()
+    for group in ("annotations", "labels"):
+        paths |= {("metadata", group, key) for key in (found.get("metadata", {}).get(group) or {})}
+    return paths | {("spec", key) for key in (found.get("spec") or {})}
+
+
+def _at(found: Json, path: tuple[str, ...]) -> Any:
+    value: Any = found
+    for key in path:
+        value = value[key]
+    return value
+
+
+def _put(fields: Json, path: tuple[str, ...]) -> None:
+    for key in path:
+        fields = fields.setdefault(f"f:{key}", {})
+
+
+def _drop(fields: Json, path: tuple[str, ...]) -> None:
+    first = f"f:{path[0]}"
+    if first not in fields:
+        return
+    if len(path) == 1:
+        del fields[first]
+        return
+    _drop(fields[first], path[1:])
+    if not fields[first]:
+        del fields[first]
