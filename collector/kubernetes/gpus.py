@@ -150,7 +150,7 @@ def _type(labels: Mapping[str, str]) -> str:
 
 
 def _effective(containers: Iterable[Container], init: Iterable[Container]) -> dict[str, int]:
-    """Kubernetes, "Resource sharing within containers": sidecars (restartPolicy Always) run beside the rest."""
+    """Kubernetes, "Resource sharing within containers": sidecars (restartPolicy Always) run beside."""
     together: dict[str, int] = {}
     alone: dict[str, int] = {}
     for container in (*containers, *(c for c in init if c.restart_policy == "Always")):
