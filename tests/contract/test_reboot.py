@@ -7,12 +7,13 @@ import pytest
 from fleet.errors import ConflictError
 from fleet.marks import Mark
 from fleet.scheduler import NodeState, Owner
-from tests.support.bench import Bench, let_time_pass, wait_rebooted, wait_running
+from tests.support.bench import Bench, Capability, let_time_pass, needs, wait_rebooted, wait_running
 
 MARK = Mark("inc-1", "gpu-xid", "GPU 3 fell off the bus (XID 79).")
 
 
 def test_a_reboot_keeps_our_cordon_and_the_node_can_return(bench: Bench) -> None:
+    needs(bench, Capability.REBOOT)
     node = bench.nodes[0]
     boots = bench.boots(node)
     bench.backend.cordon(node, MARK)
@@ -29,6 +30,7 @@ def test_a_reboot_keeps_our_cordon_and_the_node_can_return(bench: Bench) -> None
 
 
 def test_a_reboot_in_progress_is_not_ordered_again(bench: Bench) -> None:
+    needs(bench, Capability.REBOOT)
     node = bench.nodes[0]
     boots = bench.boots(node)
     bench.backend.cordon(node, MARK)
@@ -46,6 +48,7 @@ def test_a_reboot_in_progress_is_not_ordered_again(bench: Bench) -> None:
 
 
 def test_a_later_order_is_another_reboot(bench: Bench) -> None:
+    needs(bench, Capability.REBOOT)
     node = bench.nodes[0]
     bench.backend.cordon(node, MARK)
     for _ in range(2):

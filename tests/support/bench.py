@@ -6,9 +6,12 @@ past it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Protocol
+
+import pytest
 
 from fleet.scheduler import NodeRecord, RequeueOutcome, RequeueRequest, RequeueState, SchedulerBackend
 
@@ -33,12 +36,28 @@ class NodeView:
     comment: str
 
 
+class Capability(Enum):
+    """What not every scheduler has; a bench that ``cannot`` says why, and the test is skipped with that."""
+
+    PARTITIONS = auto()
+    GPU_REGISTRATION = auto()
+    REBOOT = auto()
+    GANG = auto()
+    HOLD_WHILE_RUNNING = auto()
+    RESTART_COUNT = auto()
+
+
 class Bench(Protocol):
-    """A scheduler with at least four idle nodes of eight GPUs, and an admin's and a user's hands on it."""
+    """A scheduler with at least four idle nodes of eight GPUs, and an admin's and a user's hands on it.
+
+    ``unknown_job`` is a well-formed id that no job has.
+    """
 
     kind: str
     backend: SchedulerBackend
     nodes: tuple[str, ...]
+    cannot: Mapping[Capability, str]
+    unknown_job: str
 
     def submit(
         self, *, count: int = 1, requeue: bool = True, held: bool = False, exclude: Sequence[str] = ()
@@ -95,6 +114,12 @@ class Bench(Protocol):
     def without_controller(self) -> SchedulerBackend:
         """The same backend over a scheduler whose controller does not answer."""
         ...
+
+
+def needs(bench: Bench, capability: Capability) -> None:
+    """Skip where the scheduler has no such thing."""
+    if capability in bench.cannot:
+        pytest.skip(f"{bench.kind}: {bench.cannot[capability]}")
 
 
 def wait_running(bench: Bench, job: str) -> tuple[str, ...]:

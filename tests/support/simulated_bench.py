@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from fleet.clock import ManualClock
 from fleet.scheduler import SchedulerBackend
 from simulator.fleet import SimulatedFleet
 from simulator.jobs import JobSpec
 from simulator.scheduler import SimulatedScheduler
-from tests.support.bench import JobView, NodeView
+from tests.support.bench import Capability, JobView, NodeView
 
 _PATIENCE_SECONDS = 600.0
 _STEP_SECONDS = 0.5
@@ -19,6 +20,8 @@ class SimulatedBench:
     """Four simulated nodes (see ``tests.support.bench.Bench``)."""
 
     kind = "simulated"
+    cannot: Mapping[Capability, str] = MappingProxyType({})
+    unknown_job = "999999"
 
     def __init__(self) -> None:
         self.clock = ManualClock()

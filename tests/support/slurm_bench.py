@@ -6,14 +6,15 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from collector.slurm.client import SlurmClient
 from fleet.clock import SystemClock
 from fleet.scheduler import SchedulerBackend
 from remediator.backends.slurm import SlurmBackend
-from tests.support.bench import JobView, NodeView
+from tests.support.bench import Capability, JobView, NodeView
 from tests.support.minislurm import MiniSlurm, search_path
 from tests.support.processes import free_ports, wait_until
 
@@ -29,6 +30,8 @@ class SlurmBench:
     """A running cluster of four nodes (see ``tests.support.bench.Bench``); ``reset`` between tests."""
 
     kind = "slurm"
+    cannot: Mapping[Capability, str] = MappingProxyType({})
+    unknown_job = "999999"
 
     def __init__(self, cluster: MiniSlurm) -> None:
         self._cluster = cluster
