@@ -28,8 +28,8 @@ demo: setup  ## the main job on a simulated fleet
 test: setup services  ## the whole suite, real servers included
 	@$(BIN)/python -m pytest
 
-test-fast: setup  ## the suite without services (under a minute)
-	@$(BIN)/python -m pytest -m 'not services'
+test-fast: setup  ## the quick part: no services, no kill loops (about a minute)
+	@$(BIN)/python -m pytest -m 'not services and not slow'
 
 check: setup  ## lint, formatting, types, import contracts
 	@$(BIN)/ruff check .

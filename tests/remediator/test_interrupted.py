@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from fleet.findings import IncidentState as State
 from tests.support.rig import BACKEND_WRITES, KillSwitch, Rig, counts
 
+pytestmark = pytest.mark.slow
+
 ONCE = {"cordon": 1, "exclude": 1, "reboot": 1, "release": 1, "requeue": 1, "uncordon": 1}
 #: How many ledger lines and write transactions the undisturbed story makes; asserted below.
 APPENDS = 15

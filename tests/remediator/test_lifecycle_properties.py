@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,8 @@ from tests.support.situations import (
     node,
     situation,
 )
+
+pytestmark = pytest.mark.slow
 
 times = st.sampled_from([NOW - 4000, NOW - 60, NOW - 10, NOW - 1, NOW])
 reasons = st.sampled_from(

@@ -18,6 +18,8 @@ import yaml
 from tests.support.processes import wait_until
 from tests.support.recording_controller import RecordingController, Reply
 
+pytestmark = pytest.mark.slow
+
 COMMAND = (sys.executable, "-c", "from sickbay.cli import main; main()", "agent", "--config")
 ROOT = Path(__file__).parents[3]
 XID_79 = "Jan  1 00:00:00 n01 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"

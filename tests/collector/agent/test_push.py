@@ -22,6 +22,8 @@ from collector.agent.transport import HttpTransport
 from fleet.clock import ManualClock
 from tests.support.recording_controller import Json, RecordingController, Reply
 
+pytestmark = pytest.mark.slow
+
 
 class Gpus:
     """An inventory that knows what it is told."""

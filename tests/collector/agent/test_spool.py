@@ -22,6 +22,8 @@ from collector.agent.spool import (
 from fleet.clock import ManualClock
 from fleet.observations import Problem, ProblemReason
 
+pytestmark = pytest.mark.slow
+
 
 class Disk:
     """A folder and a clock, over any number of agents' lives."""

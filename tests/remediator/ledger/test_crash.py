@@ -25,6 +25,8 @@ from fleet.clock import SystemClock
 from remediator.ledger import DuplicateIntentError, open_ledger
 from remediator.records import InboxEvent, Phase, StepRecord
 
+pytestmark = pytest.mark.slow
+
 def say(text):
     os.write(1, f"{text}\\n".encode())  # at once and in one piece
 

@@ -13,6 +13,8 @@ from remediator.ledger import Ledger, LostLeaseError, open_ledger
 from remediator.records import Lease, Phase
 from tests.support.ledger_records import line
 
+pytestmark = pytest.mark.slow
+
 
 def _acquire(ledger: Ledger, holder: str, now: float) -> Lease | None:
     with ledger.transaction() as tx:

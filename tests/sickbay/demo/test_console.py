@@ -25,6 +25,8 @@ from sickbay.demo.console import Pace, Stop
 from sickbay.demo.door import Door
 from sickbay.demo.quiet import quiet_logging
 
+pytestmark = pytest.mark.slow
+
 
 class TestPace:
     def test_ticks_are_due_as_time_passes(self):

@@ -11,6 +11,8 @@ from sickbay import cli
 from sickbay.demo.clockwork import node_names
 from sickbay.demo.scenes import Expect, default_script
 
+pytestmark = pytest.mark.slow
+
 SCENES = ["xid-79", "xid-31", "unknown-xid", "foreign-drain", "silent-agents", "red-button"]
 KEYS = ["scene", "node", "expected", "seen", "ok", "detected_after_seconds", "returned_after_seconds"]
 

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
+import pytest
 
 from sickbay.http import HttpServer
 from tests.support.fake_service import FakeService
+
+pytestmark = pytest.mark.slow
 
 JSON = {"content-type": "application/json"}
 Start = Callable[..., HttpServer]

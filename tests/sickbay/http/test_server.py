@@ -13,6 +13,8 @@ from fleet.errors import SickbayError
 from sickbay.http import HttpServer, TokenAccess, create_app
 from tests.support.fake_service import FakeService
 
+pytestmark = pytest.mark.slow
+
 
 def server(host: str = "127.0.0.1", port: int = 0, service: FakeService | None = None) -> HttpServer:
     access = TokenAccess(lambda token: None, allow_anonymous_loopback=True)

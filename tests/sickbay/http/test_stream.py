@@ -13,6 +13,8 @@ import pytest
 from sickbay.http import HttpServer
 from tests.support.fake_service import FakeService
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., HttpServer]
 
 
