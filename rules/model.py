@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from fleet.findings import ClearOn, Mode, Repair, Response, Severity
 from fleet.observations import Event, EventKind
+from rules.metrics.conditions import MetricCondition
 
 # The kinds a finding is scored by (``sickbay backtest --labels``), and two of the host's own.
 KINDS = frozenset(
@@ -27,6 +28,9 @@ KINDS = frozenset(
         "machine_check",
     }
 )
+
+# What a metric condition itself can see the end of; all else ends by a repair, an epoch or a person.
+ENDED_BY_METRICS = frozenset({ClearOn.BELOW_THRESHOLD_FOR, ClearOn.RECOVERY_ACTION_NONE})
 
 
 class FatalWord(StrEnum):
@@ -86,7 +90,10 @@ class Escalation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One declared rule. ``says`` is a clause for the sentence a person reads; ``origin`` is file:line."""
+    """One declared rule, on events (``on``) or on metrics (``when``).
+
+    ``says`` is a clause for the sentence a person reads; ``origin`` is file:line.
+    """
 
     id: str
     kind: str
@@ -100,6 +107,7 @@ class Rule:
     runbook: str | None = None
     says: str | None = None
     on: tuple[Pattern, ...] = ()
+    when: MetricCondition | None = None
     closed_by: tuple[Pattern, ...] = ()
     escalate: Escalation | None = None
     origin: str = ""
@@ -107,7 +115,7 @@ class Rule:
     @property
     def compiles(self) -> bool:
         """True when the rule also becomes a PromQL alert; rules on events never do."""
-        return False
+        return self.when is not None
 
     @property
     def finds(self) -> bool:
@@ -177,6 +185,11 @@ class Catalogue:
     facts: Mapping[int, XidFact]
     policy: Mapping[tuple[int, str], PolicyLine]
     by_id: Mapping[str, Rule] = field(init=False)
+
+    @property
+    def metric_rules(self) -> tuple[Rule, ...]:
+        """The rules on metrics, in order of precedence."""
+        return tuple(rule for rule in self.rules if rule.when is not None)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_id", {rule.id: rule for rule in self.rules})
