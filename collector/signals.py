@@ -32,7 +32,7 @@ class Signal:
     """One signal in base units. ``unit``: celsius, watts, ratio, ``1`` (a count), bool, enum, bitmask ...
 
     ``dcgm_names``: dcgm-exporter's metrics that carry it, the preferred one first.
-    ``nvidia_smi_xml``, ``nvidia_smi_query``: alternatives of ``nvidia-smi -q -x`` and ``--query-gpu``, likewise.
+    ``nvidia_smi_xml``, ``nvidia_smi_query``: those of ``nvidia-smi -q -x`` and ``--query-gpu``, likewise.
     """
 
     name: str
