@@ -203,7 +203,8 @@ class RequeueOutcome:
 @dataclass(frozen=True, slots=True)
 class RequeueRequest:
     """Bring ``job`` off ``node``. ``restarts`` and ``submitted_at`` are what the intent recorded: they
-    tell this run of the job from a later one, and our hold from its user's.
+    tell this run of the job from a later one, and our hold from its user's. Without ``begin`` a job that
+    still runs is left alone (REFUSED); only what was begun is brought to its end.
     """
 
     job: str
@@ -211,6 +212,7 @@ class RequeueRequest:
     restarts: int
     submitted_at: float | None
     exclude_node: bool = True
+    begin: bool = True
 
 
 class SchedulerBackend(Protocol):

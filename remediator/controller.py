@@ -20,6 +20,7 @@ from remediator import recorder
 from remediator.evaluate import Evaluator, worst
 from remediator.executor import Hands, Runner, Task
 from remediator.gates import GateResult, blocking
+from remediator.lease import RemainingLease
 from remediator.ledger import DuplicateEffectError, StaleRecordError
 from remediator.lifecycle import Act, Move, Settle
 from remediator.notify import Notifier
@@ -71,7 +72,9 @@ class Controller:
         notifier: Notifier,
         clock: Clock,
         holder: str,
+        remaining: RemainingLease | None = None,
     ) -> None:
+        self._remaining = RemainingLease(clock) if remaining is None else remaining
         self._store = store
         self._backend = backend
         self._world = world
@@ -90,6 +93,11 @@ class Controller:
     def lease(self) -> Lease | None:
         return self._lease
 
+    @property
+    def idle(self) -> bool:
+        """No call of ours is on its way."""
+        return not self._runner.running()
+
     # -- observing (called by the observing thread)
 
     def observe(self) -> bool:
@@ -107,12 +115,14 @@ class Controller:
 
     def step(self) -> Pass:
         """One pass. Without the lease nothing is weighed and nothing is done."""
-        now = self._clock.now()
         duration = self._planner.policy.lease_seconds
+        asked_at = self._clock.monotonic()
         with self._store.transaction() as tx:
-            self._lease = tx.acquire_lease(self._holder, now, duration)
+            self._lease = tx.acquire_lease(self._holder, self._clock.now(), duration)
         if self._lease is None:
+            self._remaining.lost()
             return Pass(leading=False)
+        self._remaining.renewed(asked_at, duration)
         self._take_in_results()
         with self._transaction() as tx:
             weighed = self._evaluator.process(tx)
@@ -153,7 +163,7 @@ class Controller:
     def _take_in(self, task: Task, result: StepResult) -> None:
         now = self._clock.now()
         if result.node is not None:
-            self._world.saw_node(result.node, now)
+            self._world.saw_node(result.node, now if result.at is None else result.at)
         with self._transaction() as tx:
             incident = tx.incident(task.incident)
             if incident is None:
@@ -163,7 +173,7 @@ class Controller:
                 self._take_in_note(tx, incident, result, now)
                 return
             if result.outcome is Outcome.IN_PROGRESS:
-                self._not_before[task.key] = now + POLL_SECONDS
+                self._not_before[task.key] = self._clock.monotonic() + POLL_SECONDS
                 return
             self._not_before.pop(task.key, None)
             recorder.record(tx, incident, task.step, task.key, result, now)
@@ -174,7 +184,8 @@ class Controller:
     ) -> None:
         """The outcome of a note beside a foreign cordon: told once, tried again only if nobody answered."""
         if result.outcome is Outcome.UNKNOWN:
-            self._not_before[f"{incident.id}/annotate"] = now + recorder.MAX_RETRY_SECONDS
+            again = self._clock.monotonic() + recorder.MAX_RETRY_SECONDS
+            self._not_before[f"{incident.id}/annotate"] = again
             return
         tx.append(
             StepRecord(
@@ -199,6 +210,11 @@ class Controller:
                     state = incident.state if incident is not None else None
                     break
                 state = incident.state
+                if any(
+                    t.incident == incident_id and t.step is not Step.VERIFY for t in self._runner.running()
+                ):
+                    # What it does is not known yet; a verification changes nothing, so it holds up nobody.
+                    break
                 assessment = self._planner.assess(tx, incident, self._lease)
                 decision = assessment.decision
                 if isinstance(decision, Move):
@@ -239,11 +255,26 @@ class Controller:
             )
             return None
         key = recorder.intent_key(incident, act.step, act.job, assessment.steps)
-        if self._runner.busy(key) or self._clock.now() < self._not_before.get(key, 0.0):
+        job = act.job.job if act.job is not None else None
+        if self._is_busy(key, job) or self._clock.monotonic() < self._not_before.get(key, 0.0):
             return None
         key, announced = recorder.announce(tx, situation, act, assessment.steps)
-        call = self._hands.call_for(act.step, situation, announced, act.job)
-        return Task(key, incident.id, incident.node, act.step, call)
+        call = self._guarded(self._hands.call_for(act, situation, announced))
+        return Task(key, incident.id, incident.node, act.step, call, job)
+
+    def _is_busy(self, key: str, job: str | None = None) -> bool:
+        return any(
+            task.key == key or (job is not None and task.job == job) for task in self._runner.running()
+        )
+
+    def _guarded(self, call: Callable[[], StepResult]) -> Callable[[], StepResult]:
+        """Looks at the lease when the call begins, not when it was planned; notes when it ended."""
+
+        def guarded() -> StepResult:
+            self._remaining.require(0.0)
+            return replace(call(), at=self._clock.now())
+
+        return guarded
 
     def _refuse(
         self, tx: LedgerTransaction, assessment: Assessment, act: Act, in_the_way: tuple[GateResult, ...]
@@ -290,8 +321,8 @@ class Controller:
         ):
             return None
         key = f"{incident.id}/annotate"
-        if self._runner.busy(key) or self._clock.now() < self._not_before.get(key, 0.0):
+        if self._is_busy(key) or self._clock.monotonic() < self._not_before.get(key, 0.0):
             return None
         text = comment_note(incident.id, incident.sentence or incident.rule)
         call: Callable[[], StepResult] = lambda: self._hands.annotate(incident.node, text)  # noqa: E731
-        return Task(key, incident.id, incident.node, None, call)
+        return Task(key, incident.id, incident.node, None, self._guarded(call))

@@ -16,7 +16,7 @@ from fleet.errors import BackendError, ConflictError, SickbayError
 from fleet.findings import Repair, Step
 from fleet.scheduler import RequeueRequest, RequeueState, SchedulerBackend
 from remediator.commands import CommandRunner
-from remediator.lifecycle import JobRun, Situation, has_all_gpus, mark_of
+from remediator.lifecycle import Act, JobRun, Situation, has_all_gpus, mark_of
 from remediator.records import IncidentRecord, Outcome
 from remediator.steps import StepResult
 
@@ -25,13 +25,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One submitted attempt. ``key`` is the intent's; only one attempt of a key runs at a time."""
+    """One submitted attempt, ``key`` is the intent's. An incident, and a job, has one at a time: a cancel
+    must not overtake the call that is on its way, and a gang with two sick nodes is requeued once.
+    """
 
     key: str
     incident: str
     node: str
     step: Step | None
     call: Callable[[], StepResult]
+    job: str | None = None
 
 
 class Runner(Protocol):
@@ -39,7 +42,9 @@ class Runner(Protocol):
 
     def submit(self, task: Task) -> None: ...
 
-    def busy(self, key: str) -> bool: ...
+    def running(self) -> Sequence[Task]:
+        """What was submitted and is not handed back yet."""
+        ...
 
     def finished(self) -> Sequence[tuple[Task, StepResult]]: ...
 
@@ -71,8 +76,8 @@ class InlineRunner:
     def submit(self, task: Task) -> None:
         self._done.append((task, attempt(task)))
 
-    def busy(self, key: str) -> bool:
-        return any(task.key == key for task, _ in self._done)
+    def running(self) -> Sequence[Task]:
+        return [task for task, _ in self._done]
 
     def finished(self) -> Sequence[tuple[Task, StepResult]]:
         done, self._done = self._done, []
@@ -95,8 +100,8 @@ class ThreadRunner:
         self._running[task.key] = (task, future)
         future.add_done_callback(lambda _: self._wake())
 
-    def busy(self, key: str) -> bool:
-        return key in self._running
+    def running(self) -> Sequence[Task]:
+        return [task for task, _ in self._running.values()]
 
     def finished(self) -> Sequence[tuple[Task, StepResult]]:
         ended = [(key, task, future) for key, (task, future) in self._running.items() if future.done()]
@@ -116,10 +121,9 @@ class Hands:
         self._backend = backend
         self._commands = commands
 
-    def call_for(
-        self, step: Step, situation: Situation, incident: IncidentRecord, job: JobRun | None
-    ) -> Callable[[], StepResult]:
-        """The call of ``step`` for ``incident`` as it stands after its intent was written."""
+    def call_for(self, act: Act, situation: Situation, incident: IncidentRecord) -> Callable[[], StepResult]:
+        """The call of ``act`` for ``incident`` as it stands after its intent was written."""
+        step, job = act.step, act.job
         if step is Step.CORDON:
             return lambda: self._cordon(incident)
         if step is Step.UNCORDON:
@@ -129,7 +133,8 @@ class Hands:
         if step is Step.VERIFY:
             return lambda: self._verify(situation, incident)
         if step is Step.REQUEUE and job is not None:
-            return lambda: self._requeue(incident, job, exclude=situation.policy.exclude_node)
+            exclude = situation.policy.exclude_node
+            return lambda: self._requeue(incident, job, exclude=exclude, begin=not act.let_go)
         if step in (Step.RESET_GPU, Step.REBOOT, Step.POWER_CYCLE):
             return lambda: self._commands.repair(step, situation, incident)
         raise ValueError(f"no hand does {step}")
@@ -148,10 +153,13 @@ class Hands:
 
     def _reboot(self, incident: IncidentRecord) -> StepResult:
         ordered_at = incident.repair_started_at or incident.state_since
+        if incident.repair_attempts <= 1 and incident.mark_time is not None:
+            # Our cordon wrote a reason without any reboot's note, dated by the scheduler's own clock.
+            ordered_at = min(ordered_at, incident.mark_time)
         record = self._backend.reboot(incident.node, mark_of(incident), ordered_at=ordered_at)
         return StepResult(Outcome.DONE, f"the scheduler took the reboot ({record.state})", record)
 
-    def _requeue(self, incident: IncidentRecord, job: JobRun, *, exclude: bool) -> StepResult:
+    def _requeue(self, incident: IncidentRecord, job: JobRun, *, exclude: bool, begin: bool) -> StepResult:
         answer = self._backend.requeue(
             RequeueRequest(
                 job=job.job,
@@ -159,12 +167,13 @@ class Hands:
                 restarts=job.restarts,
                 submitted_at=job.submitted_at,
                 exclude_node=exclude,
+                begin=begin,
             )
         )
         outcome = {
             RequeueState.DONE: Outcome.DONE,
             RequeueState.GONE: Outcome.ALREADY,
-            RequeueState.REFUSED: Outcome.REFUSED,
+            RequeueState.REFUSED: Outcome.REFUSED if begin else Outcome.ABANDONED,
             RequeueState.IN_PROGRESS: Outcome.IN_PROGRESS,
         }[answer.state]
         return StepResult(outcome, answer.reason)

@@ -91,11 +91,15 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Do ``step`` if the gates pass. ``job`` names the run for a requeue."""
+    """Do ``step`` if the gates pass. ``job`` names the run for a requeue.
+
+    ``let_go``: of a requeue only what ends it: a job that we hold is released, one that still runs is left.
+    """
 
     step: Step
     reason: str
     job: JobRun | None = None
+    let_go: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +231,7 @@ def _cancelling(s: Situation) -> Decision:
     unfinished = [run for run in s.requeues if run.outcome is None]
     if unfinished:
         # A job we hold must be let go, whatever became of the incident.
-        return Act(
-            Step.REQUEUE, f"finish the requeue of job {unfinished[0].job} before cancelling", unfinished[0]
-        )
+        return let_go(unfinished[0], who)
     if s.node is None:
         return Wait(f"{who}; the node cannot be read, so its cordon stays for now")
     if s.open_step is Step.UNCORDON and not s.node.is_cordoned:
@@ -307,7 +309,12 @@ def _cordoning(s: Situation) -> Decision:
     return Act(Step.CORDON, s.incident.sentence or "finish the cordon that was announced")
 
 
-def _lost_cordon(s: Situation) -> Decision | None:
+def let_go(run: JobRun, why: str) -> Act:
+    """A job that we hold is its user's: it never stays held because of what became of us or the node."""
+    return Act(Step.REQUEUE, f"let go of job {run.job} ({why})", run, let_go=True)
+
+
+def _lost_cordon(s: Situation) -> Move | Wait | None:
     """While we hold a node: is the cordon still there, and still ours?"""
     if s.node is None:
         return Wait("the scheduler does not tell the node's state: unknown, hands stay still")
@@ -331,13 +338,13 @@ def _lost_cordon(s: Situation) -> Decision | None:
 
 
 def _draining(s: Situation) -> Decision:
-    lost = _lost_cordon(s)
-    if lost is not None:
-        return lost
-    assert s.node is not None  # noqa: S101  # _lost_cordon answered for None
-    if s.node.state is NodeState.DOWN:
-        return Wait("the node is down while draining: the scheduler ends or requeues its jobs")
     unfinished = [run for run in s.requeues if run.outcome is None]
+    lost = _lost_cordon(s)
+    if lost is None and s.node is not None and s.node.state is NodeState.DOWN:
+        lost = Wait("the node is down while draining: the scheduler ends or requeues its jobs")
+    if lost is not None:
+        return let_go(unfinished[0], lost.reason) if unfinished else lost
+    assert s.node is not None  # noqa: S101  # _lost_cordon answered for None
     if unfinished:
         return Act(Step.REQUEUE, f"bring job {unfinished[0].job} off the node", unfinished[0])
     if not s.jobs_are_fresh:
@@ -353,7 +360,7 @@ def _draining(s: Situation) -> Decision:
 
 def _requeue_or_wait(s: Situation) -> Decision:
     """Broken node: its jobs are taken off it, each run once, each job only so often."""
-    tried = {(run.job, run.restarts) for run in s.requeues}
+    tried = {(run.job, run.restarts) for run in s.requeues if run.outcome is not Outcome.ABANDONED}
     why = ""
     for job in s.jobs:
         if (job.id, job.restarts) in tried or job.state != "running":
@@ -413,10 +420,13 @@ def _drained(s: Situation) -> Decision:
 def _repairing(s: Situation) -> Decision:
     if s.open_step is Step.REBOOT and is_new_epoch(s):
         return Settle(Step.REBOOT, "the node has booted anew since the reboot was announced")
-    if s.open_step in (Step.RESET_GPU, Step.REBOOT, Step.POWER_CYCLE):
-        return Act(s.open_step, f"finish the {s.open_step} that was announced")
     started = s.incident.repair_started_at or s.incident.state_since
     late = s.now - started > s.policy.verify_timeout_seconds
+    if s.open_step in (Step.RESET_GPU, Step.REBOOT, Step.POWER_CYCLE):
+        if late and s.incident.attempts > 0:
+            tried = f"{s.open_step} could not be done in {s.policy.verify_timeout_seconds:.0f} s"
+            return Move(IncidentState.DRAINED, tried, repair=Repair.HAND_OVER)
+        return Act(s.open_step, f"finish the {s.open_step} that was announced")
     if s.incident.repair is Repair.RESET_GPU and Repair.RESET_GPU in s.policy.repair_commands:
         return Move(IncidentState.VERIFYING, "the GPU reset has ended")
     if s.node is not None and s.node.state not in AWAY and is_new_epoch(s):

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from fleet.clock import Clock
 from fleet.findings import Finding, IncidentState, Mode, Response, Step
 from fleet.scheduler import NodeRecord
-from remediator.gates import GateInput, GateResult, evaluate
-from remediator.lifecycle import Act, Decision, JobRun, Situation, decide
+from remediator.gates import GateInput, GateResult, blocking, evaluate, evaluate_letting_go
+from remediator.lifecycle import Act, Decision, JobRun, Situation, decide, let_go
 from remediator.policy import UNMANAGED_POOL, Policy, Pool
 from remediator.records import (
     AgentContact,
@@ -51,7 +51,15 @@ class Planner:
         situation = self._situation(tx, incident, findings, steps)
         decision = decide(situation)
         step = decision.step if isinstance(decision, Act) else Step.CORDON
-        gates = evaluate(step, self._gate_input(tx, incident, findings, situation.mode, lease))
+        given = self._gate_input(tx, incident, findings, situation.mode, lease)
+        gates = evaluate(step, given)
+        if isinstance(decision, Act) and decision.job in situation.requeues:
+            stopped = blocking(gates)
+            if stopped and not decision.let_go:
+                # What stops us from taking a job off a node must not keep it held for ever.
+                decision = let_go(decision.job, stopped[0].reason)
+            if decision.let_go:
+                gates = evaluate_letting_go(given)
         return Assessment(situation, decision, gates, steps)
 
     def gates_for_idle_node(

@@ -6,6 +6,7 @@ apart.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
@@ -38,9 +39,12 @@ def intent_key(
     incident: IncidentRecord, step: Step, job: JobRun | None, steps: tuple[StepRecord, ...]
 ) -> str:
     """The idempotency key: an open intent's own, else the next number for this step of this incident."""
-    if job is not None:
-        return f"{incident.id}/{step}/{job.job}/{job.restarts}"
     done = {s.key for s in steps if s.phase is Phase.EFFECT}
+    if job is not None:
+        run = f"{incident.id}/{step}/{job.job}/{job.restarts}"
+        # Announced again after it was given up before it had begun.
+        again = (f"{run}/{number}" for number in itertools.count(2))
+        return next(key for key in itertools.chain([run], again) if key not in done)
     intents = [s.key for s in steps if s.phase is Phase.INTENT and s.step is step and s.key is not None]
     for key in intents:
         if key not in done:

@@ -11,9 +11,10 @@ from remediator.records import Outcome
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """How a step ended. ``node`` is the node as read back, where it was."""
+    """How a step ended. ``node`` is the node as read back, where it was, ``at`` when (epoch seconds)."""
 
     outcome: Outcome
     reason: str
     node: NodeRecord | None = None
     payload: Mapping[str, object] = field(default_factory=dict)
+    at: float | None = None

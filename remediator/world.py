@@ -36,6 +36,10 @@ class World:
 
     def publish(self, snapshot: SchedulerSnapshot) -> None:
         with self._lock:
+            before = self._snapshot
+            if before is not None and snapshot.taken_at < before.taken_at:
+                # The clock went back: what is dated later was read earlier all the same.
+                self._fresh = {}
             self._snapshot = snapshot
             self._health = BackendHealth()
             self._fresh = {name: seen for name, seen in self._fresh.items() if seen[1] >= snapshot.taken_at}
@@ -49,6 +53,8 @@ class World:
     def saw_node(self, record: NodeRecord, at: float) -> None:
         """A single node was read (after a write, say) at ``at``."""
         with self._lock:
+            if self._snapshot is not None and at < self._snapshot.taken_at:
+                return
             self._fresh[record.name] = (record, at)
 
     @property

@@ -18,6 +18,7 @@ from remediator.controller import Controller
 from remediator.evaluate import Evaluator, new_incident_id
 from remediator.executor import Hands, Runner
 from remediator.intake import Intake
+from remediator.lease import RemainingLease
 from remediator.ledger import Ledger
 from remediator.notify import LogNotifier
 from remediator.planning import Planner
@@ -53,8 +54,11 @@ def assemble(
     runner: Runner,
     incident_id: Callable[[], str] = new_incident_id,
     holder: str | None = None,
+    remaining: RemainingLease | None = None,
 ) -> Application:
-    """Wire one controller. ``runner`` decides whether steps run inline (demo) or on threads (serve)."""
+    """Wire one controller. ``runner`` decides whether steps run inline (demo) or on threads (serve);
+    ``remaining`` is the lease that the backend asks before each write.
+    """
     holder = holder or holder_name()
     world = World(extra_nodes=_configured_nodes(policy))
     with store.transaction(read_only=True) as tx:
@@ -74,6 +78,7 @@ def assemble(
         notifier=notifier,
         clock=clock,
         holder=holder,
+        remaining=remaining,
     )
     metrics = ControllerMetrics(__version__)
     service = ControllerService(

@@ -15,6 +15,7 @@ import typer
 
 from fleet.clock import SystemClock
 from remediator.executor import ThreadRunner
+from remediator.lease import RemainingLease
 from remediator.ledger import open_ledger
 from sickbay.assembly import assemble
 from sickbay.config import load_config
@@ -78,13 +79,15 @@ def run(path: Path, log_level: str) -> None:
     wake = threading.Event()
     loop_box: list[ControlLoop] = []
     runner = ThreadRunner(wake=lambda: loop_box[0].wake() if loop_box else wake.set())
+    remaining = RemainingLease(clock)
     application = assemble(
         policy=policy_from(config),
         store=store,
-        backend=backend_from(config, clock),
+        backend=backend_from(config, clock, remaining),
         catalogue=catalogue_from(config),
         clock=clock,
         runner=runner,
+        remaining=remaining,
     )
     loop = ControlLoop(application)
     loop_box.append(loop)

@@ -8,6 +8,7 @@ from fleet.errors import SickbayError
 from fleet.findings import Repair
 from fleet.scheduler import SchedulerBackend
 from remediator.backends.slurm import SlurmBackend
+from remediator.lease import RemainingLease
 from remediator.policy import BurstPolicy, Policy, Pool
 from rules.catalogue import load_catalogue
 from rules.model import Catalogue
@@ -15,12 +16,14 @@ from sickbay.config import Config
 from sickbay.config.hostlist import expand_hostlist
 
 
-def backend_from(config: Config, clock: Clock) -> SchedulerBackend:
-    """The scheduler backend the configuration names."""
+def backend_from(config: Config, clock: Clock, remaining: RemainingLease) -> SchedulerBackend:
+    """The scheduler backend the configuration names. It asks ``remaining`` before each write."""
     if config.scheduler.kind == "simulated":
-        raise SickbayError("scheduler.kind simulated is what sickbay demo runs; sickbay serve needs slurm")
+        raise SickbayError(
+            "scheduler.kind simulated is what sickbay demo runs; sickbay serve needs slurm or kubernetes"
+        )
     if config.scheduler.kind == "kubernetes":
-        raise SickbayError("scheduler.kind kubernetes is not in this version; it serves slurm")
+        return _kubernetes(config, clock, remaining)
     slurm = config.scheduler.slurm
     if slurm.transport == "rest":
         raise SickbayError("scheduler.slurm.transport rest is not in this version; write cli")
@@ -30,8 +33,21 @@ def backend_from(config: Config, clock: Clock) -> SchedulerBackend:
         read_rpc_per_second=slurm.read_rpc_per_second,
         action_rpc_per_second=slurm.action_rpc_per_second,
         clock=clock,
+        may_act=remaining.require,
     )
     return SlurmBackend(client, clock)
+
+
+def _kubernetes(config: Config, clock: Clock, remaining: RemainingLease) -> SchedulerBackend:
+    # Imported here: a Slurm site has no Kubernetes client installed and needs none.
+    from collector.kubernetes.auth import load_credentials  # noqa: PLC0415
+    from collector.kubernetes.client import KubernetesClient  # noqa: PLC0415
+    from remediator.backends.kubernetes import KubernetesBackend  # noqa: PLC0415
+
+    settings = config.scheduler.kubernetes
+    credentials = load_credentials(settings.kubeconfig, settings.context)
+    client = KubernetesClient(credentials, clock=clock, max_qps=settings.max_qps, may_act=remaining.require)
+    return KubernetesBackend(client, clock)
 
 
 def catalogue_from(config: Config) -> Catalogue:

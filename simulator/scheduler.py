@@ -274,6 +274,9 @@ class SimulatedScheduler:
             self._log(self._our_user, "exclude", node=request.node, job=job.id)
 
     def _begin_requeue(self, job: SimulatedJob, request: RequeueRequest) -> RequeueOutcome:
+        if not request.begin:
+            refusal = f"job {job.id} has not been requeued and stays where it is"
+            return RequeueOutcome(RequeueState.REFUSED, refusal)
         try:
             self._state.requeue_hold(job)
         except RefusedError as refusal:

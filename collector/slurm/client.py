@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from collector import process
@@ -60,6 +60,7 @@ class SlurmClient:
 
     ``env`` is what the configuration sets for the commands (SLURM_CONF); ``base_env`` is what they inherit
     otherwise. ``timeout_seconds`` is the deadline of one command; waiting for a token may take as long again.
+    ``may_act`` is asked right before each write, with its deadline, and raises if it must not be begun.
     """
 
     def __init__(
@@ -72,11 +73,13 @@ class SlurmClient:
         action_rpc_per_second: float = 20.0,
         base_env: Mapping[str, str] | None = None,
         runner: Runner = process.run,
+        may_act: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._env = clean_environment(os.environ if base_env is None else base_env, env)
         self._timeout = timeout_seconds
         self._clock = clock
         self._runner = runner
+        self._may_act = may_act
         self._reads = TokenBucket(rate=read_rpc_per_second, clock=clock)
         self._actions = TokenBucket(rate=action_rpc_per_second, clock=clock)
         self._version: tuple[int, int] | None = None
@@ -104,6 +107,7 @@ class SlurmClient:
         Raises like ``read``; UnavailableError here means that the outcome is unknown.
         """
         self._actions.acquire(self._timeout)
+        self._may_act(self._timeout)
         answer = self._run(argv)
         if answer.kind in (AnswerKind.OK, AnswerKind.VERIFY):
             return answer

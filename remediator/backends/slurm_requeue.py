@@ -87,6 +87,8 @@ def _while_on_nodes(job: JobRecord, request: RequeueRequest) -> Decision:
         return Decision(Next.DONE, f"job {job.id} was requeued and runs again on {','.join(job.nodes)}")
     if request.node not in job.nodes:
         return Decision(Next.DONE, f"job {job.id} is not on {request.node}")
+    if not request.begin:
+        return Decision(Next.REFUSED, f"job {job.id} has not been requeued and stays where it is")
     if job.kind is JobKind.INTERACTIVE:
         return Decision(Next.REFUSED, f"job {job.id} is interactive (srun or salloc) and cannot be requeued")
     if job.requeue is False:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleet.findings import Step
+from fleet.findings import GateName, Step
 from remediator.gates.base import Gate, GateInput, GateResult
 from remediator.gates.human import Cooldown, Hold, ModeGate, Pause
 from remediator.gates.limits import Budget, Burst, Rate, Settle
@@ -37,8 +37,16 @@ def evaluate(step: Step, given: GateInput) -> tuple[GateResult, ...]:
     return tuple(gate.check(given) for gate in ALL_GATES if gate.applies_to(step))
 
 
+def evaluate_letting_go(given: GateInput) -> tuple[GateResult, ...]:
+    """What may keep us from releasing a job that we hold ourselves: no lease, or a scheduler that fails.
+
+    Neither pause nor hold nor observe mode does: they stop what we do to others, and this undoes it.
+    """
+    return tuple(gate.check(given) for gate in ALL_GATES if gate.name in (GateName.BACKEND, GateName.LEASE))
+
+
 def blocking(results: Sequence[GateResult]) -> tuple[GateResult, ...]:
     return tuple(result for result in results if result.blocks)
 
 
-__all__ = ["ALL_GATES", "Gate", "GateInput", "GateResult", "blocking", "evaluate"]
+__all__ = ["ALL_GATES", "Gate", "GateInput", "GateResult", "blocking", "evaluate", "evaluate_letting_go"]
