@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MAX_LINE_CHARS = 64 * 1024
-_EOF = re.compile(rb"(?:^|\n)# EOF[ \t]*\r?(?:\n|$)")
+_EOF = b"# EOF"
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _PAIR = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]++|\\.)*+)"[ \t]*(,|$)', re.DOTALL)
@@ -39,7 +39,10 @@ class BadLineError(Exception):
 
 def is_openmetrics(data: bytes) -> bool:
     """True for a complete OpenMetrics body: only that one says ``# EOF``."""
-    return _EOF.search(data) is not None
+    at = data.rfind(_EOF)
+    while at > 0 and data[at - 1 : at] != b"\n":
+        at = data.rfind(_EOF, 0, at)
+    return at >= 0 and not data[at + len(_EOF) :].partition(b"\n")[0].strip()
 
 
 def split_lines(data: bytes) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 Label names: dcgm-exporter's ``internal/pkg/rendermetrics`` (``Hostname`` became ``hostname`` after 4.5.3,
 NVLink rows say ``gpu_uuid`` and ``model_name``), gpu-monitoring-tools (``pod_name``), our own
-``collector.prometheus_text``. Where Prometheus renamed an exporter's label to ``exported_<label>``, that one is
-the exporter's word.
+``collector.prometheus_text``. Where Prometheus renamed an exporter's label to ``exported_<label>``, that one
+is the exporter's word.
 """
 
 from __future__ import annotations
