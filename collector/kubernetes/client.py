@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -26,6 +26,7 @@ from collector.kubernetes.objects import (
     NodeObject,
     PodObject,
 )
+from collector.kubernetes.rights import Right
 from collector.ratelimit import TokenBucket
 from fleet.clock import Clock
 from fleet.errors import ForbiddenError, RateLimitedError, UnavailableError
@@ -34,7 +35,8 @@ _LOG = logging.getLogger(__name__)
 FIELD_MANAGER = "sickbay"
 PAGE_ITEMS = 500
 MAX_BODY_BYTES = 256 * 1024 * 1024
-_CONNECT_SECONDS = 5.0
+# Shares of the deadline. A write's parts add up to it at the worst: a lease is compared with it.
+_CONNECT, _WRITE, _FIRST_BYTE, _BODY_OF_WRITE = 0.15, 0.15, 0.35, 0.65
 _SECOND_LOOK_SECONDS = 2.0
 _MAX_RESTARTS = 3
 _JSON = "application/json"
@@ -47,8 +49,9 @@ T = TypeVar("T")
 class KubernetesClient:
     """Raises the errors of ``fleet.errors``; UnavailableError after a write means: outcome unknown.
 
-    Safe to share between threads. ``timeout_seconds`` is the deadline of one call as a whole;
-    waiting for a token may take as long again.
+    Safe to share between threads. ``timeout_seconds`` is the deadline of one call as a whole; waiting for a
+    token may take as long again. ``may_act`` is asked with that deadline right before each write leaves; what
+    it raises means that nothing was sent.
     """
 
     def __init__(
@@ -59,17 +62,19 @@ class KubernetesClient:
         timeout_seconds: float = 10.0,
         max_qps: float = 10.0,
         page_items: int = PAGE_ITEMS,
+        may_act: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._credentials = credentials
         self._clock = clock
         self._timeout = timeout_seconds
         self._page_items = page_items
+        self._may_act = may_act
         self._reads = TokenBucket(rate=max_qps / 2, burst=max_qps, clock=clock)
         self._actions = TokenBucket(rate=max_qps / 2, burst=max_qps, clock=clock)
         self._lock = threading.Lock()
         self._resume_at = 0.0
         self._endpoint = credentials.endpoint()
-        self._http = _session(self._endpoint, timeout_seconds)
+        self._http = _session(self._endpoint)
 
     @property
     def timeout_seconds(self) -> float:
@@ -110,9 +115,14 @@ class KubernetesClient:
         path = f"/apis/policy/v1/namespaces/{_segment(namespace)}/poddisruptionbudgets"
         return self._list(path, dict[str, Any], {}, lane=self._actions)
 
-    def may(self, verb: str, resource: str, *, group: str = "", subresource: str = "") -> bool:
+    def may(self, right: Right) -> bool:
         """Have we this right, cluster-wide? By SelfSubjectAccessReview; changes nothing."""
-        attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
+        attributes = {
+            "verb": right.verb,
+            "group": right.group,
+            "resource": right.resource,
+            "subresource": right.subresource,
+        }
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -243,6 +253,8 @@ class KubernetesClient:
             raise ForbiddenError(str(error)) from error
         if authorization is not None:
             headers["Authorization"] = authorization
+        if method == "PATCH" or path.endswith("/eviction"):
+            self._may_act(self._timeout)
         started = self._clock.monotonic()
         outcome = "failed"
         try:
@@ -267,20 +279,30 @@ class KubernetesClient:
         headers: dict[str, str],
     ) -> Answer:
         """One request; the deadline holds for the whole body, however slowly it drips."""
-        deadline = self._clock.monotonic() + self._timeout
+        whole = self._timeout
+        give_up = self._clock.monotonic() + (whole if method == "GET" else whole * _BODY_OF_WRITE)
+        timeout = httpx.Timeout(
+            whole * _FIRST_BYTE, connect=whole * _CONNECT, write=whole * _WRITE, pool=whole * _CONNECT
+        )
         extensions = {"sni_hostname": self._endpoint.server_name} if self._endpoint.server_name else {}
         parts: list[bytes] = []
         size = 0
         with self._http.stream(
-            method, path, content=content, params=query, headers=headers, extensions=extensions
+            method,
+            path,
+            content=content,
+            params=query,
+            headers=headers,
+            extensions=extensions,
+            timeout=timeout,
         ) as response:
             for part in response.iter_bytes():
                 parts.append(part)
                 size += len(part)
                 if size > MAX_BODY_BYTES:
                     raise UnavailableError(f"{method} {path}: more than {MAX_BODY_BYTES} bytes of answer")
-                if self._clock.monotonic() > deadline:
-                    raise UnavailableError(f"{method} {path}: not answered within {self._timeout:g} s")
+                if self._clock.monotonic() > give_up:
+                    raise UnavailableError(f"{method} {path}: not answered within {whole:g} s")
             return read_answer(response.status_code, b"".join(parts), response.headers.get("Retry-After"))
 
     def _renew(self) -> None:
@@ -301,12 +323,11 @@ class KubernetesClient:
             raise RateLimitedError(f"the API server asked for a pause; {left:.1f} s are left", left)
 
 
-def _session(endpoint: Endpoint, timeout_seconds: float) -> httpx.Client:
+def _session(endpoint: Endpoint) -> httpx.Client:
     return httpx.Client(
         base_url=endpoint.host,
         verify=endpoint.verify,
         proxy=endpoint.proxy,
-        timeout=httpx.Timeout(timeout_seconds, connect=min(_CONNECT_SECONDS, timeout_seconds)),
         trust_env=False,  # a .netrc must not become our identity
         follow_redirects=False,
     )
