@@ -18,14 +18,14 @@ from fleet.clock import ManualClock
 from remediator.ledger import Ledger, open_ledger
 from remediator.records import Phase
 
+pytestmark = pytest.mark.slow
+
 # Imports once, then forks a writer for each number it reads: a round costs no start of Python.
 _WRITERS = """
 import itertools, os, sys
 from fleet.clock import SystemClock
 from remediator.ledger import DuplicateIntentError, open_ledger
 from remediator.records import InboxEvent, Phase, StepRecord
-
-pytestmark = pytest.mark.slow
 
 def say(text):
     os.write(1, f"{text}\\n".encode())  # at once and in one piece
