@@ -17,8 +17,12 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass
 
+import yaml
+
 from fleet.errors import SickbayError
 
+# What the official loader raises for a file that is YAML, but no kubeconfig.
+_NO_KUBECONFIG = (ValueError, TypeError, KeyError, AttributeError)
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 _DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
@@ -110,9 +114,9 @@ def _loader(kubeconfig: Path | None, context: str | None, *, in_cluster: bool) -
                     client_configuration=configuration,
                     persist_config=False,
                 )
-        except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            # TypeError and the like: the loader's own answer to a file that is no kubeconfig.
-            raise CredentialsError(f"no Kubernetes credentials from {where}: {error}") from error
+        except (config.ConfigException, yaml.YAMLError, OSError, *_NO_KUBECONFIG) as error:
+            said = " ".join(str(error).split())[:200]
+            raise CredentialsError(f"no Kubernetes credentials from {where}: {said}") from error
         return configuration
 
     return load
