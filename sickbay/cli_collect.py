@@ -15,14 +15,18 @@ from typing import Annotated, NoReturn
 import typer
 
 from collector.encode import to_json_line
+from collector.inventory import Inventory, inventory_from_json
 from collector.kernel_log import LogContext, read_kernel_log
 from collector.kernel_log.follow import KmsgReader
 from collector.prometheus_text import to_prometheus
+from fleet.clock import SystemClock
+from fleet.errors import InvalidInputError
 from fleet.identity import is_node_name
 from fleet.observations import Reading
 
 DEVICE = Path("/dev/kmsg")
-_LATER_SOURCES = ("nvidia-smi", "nvml", "dcgm", "nic", "kubernetes", "alertmanager")
+DCGM_URL = "http://127.0.0.1:9400/metrics"  # dcgm-exporter's default, and that of agent.dcgm_url
+_LATER_SOURCES = ("nvidia-smi", "nvml", "nic", "kubernetes", "alertmanager")
 _LATEST_TIME = 253_402_300_799.0  # the end of year 9999
 
 
@@ -33,13 +37,17 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was asked for on the command line. ``data``: the captured input, or None to read live."""
+    """What was asked for on the command line. ``data``: the captured input, or None to read live; ``name``:
+    its file's name.
+    """
 
     data: bytes | None
+    name: str | None = None
     node: str | None
     now: float
     boot_time: float | None
     timeout_seconds: float
+    inventory: Inventory | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
 
 def collect(
-    source: Annotated[str, typer.Argument(help="kernel-log or slurm")],
+    source: Annotated[str, typer.Argument(help="kernel-log, slurm or dcgm")],
     input_: Annotated[
         str | None, typer.Option("--input", metavar="FILE|-", help="a captured file; - is stdin; else live")
     ] = None,
@@ -63,14 +71,14 @@ def collect(
     ] = None,
     driver: Annotated[str | None, typer.Option(metavar="VERSION", help="the NVIDIA driver's version")] = None,
     timeout: Annotated[float, typer.Option(metavar="S", help="seconds a live read may take")] = 10.0,
-    inventory: Annotated[str | None, typer.Option(metavar="FILE", help="node names, for alerts")] = None,
+    inventory: Annotated[str | None, typer.Option(metavar="FILE", help="nodes, their aliases and GPUs (JSON)")] = None,
     format_: Annotated[Format, typer.Option("--format", help="how to print")] = Format.JSONL,
 ) -> None:
     """Read one source once and print what was understood: one JSON object per line.
 
     Exit 0: read, whatever it says. 1: nothing could be read. 2: bad usage.
     """
-    del driver, inventory  # accepted for every source; no source of this version needs them
+    del driver  # accepted for every source; no source of this version needs it
     read = _SOURCES.get(source)
     if read is None:
         _refuse_source(source)
@@ -84,6 +92,8 @@ def collect(
         boot_time=None if boot_time is None else _parse_time("--boot-time", boot_time),
         timeout_seconds=timeout,
         data=None if input_ is None else _read_input(input_),
+        name=input_,
+        inventory=None if inventory is None else _read_inventory(inventory),
     )
     reading = read(request)
     _print(reading, format_)
@@ -127,7 +137,35 @@ def _read_slurm(request: Request) -> Reading:
     return read_live(request.timeout_seconds)
 
 
-_SOURCES: dict[str, Callable[[Request], Reading]] = {"kernel-log": _read_kernel_log, "slurm": _read_slurm}
+def _read_dcgm(request: Request) -> Reading:
+    if request.data is not None:
+        from collector.dcgm import read_dcgm  # noqa: PLC0415
+
+        # A capture has no content type; OpenMetrics says in its name that it must end with "# EOF".
+        says_openmetrics = True if (request.name or "").endswith((".om", ".openmetrics")) else None
+        return read_dcgm(
+            request.data,
+            node=request.node,
+            now=request.now,
+            inventory=request.inventory,
+            openmetrics=says_openmetrics,
+        )
+    from collector.scrape import scrape_once  # noqa: PLC0415
+
+    return scrape_once(
+        DCGM_URL,
+        node=request.node,
+        timeout_seconds=request.timeout_seconds,
+        clock=SystemClock(),
+        inventory=request.inventory,
+    )
+
+
+_SOURCES: dict[str, Callable[[Request], Reading]] = {
+    "kernel-log": _read_kernel_log,
+    "slurm": _read_slurm,
+    "dcgm": _read_dcgm,
+}
 
 
 def _print(reading: Reading, format_: Format) -> None:
@@ -144,13 +182,20 @@ def _first_problem(reading: Reading) -> str:
     return f": {reading.problems[0].message}" if reading.problems else ""
 
 
-def _read_input(name: str) -> bytes:
+def _read_input(name: str, *, option: str = "--input") -> bytes:
     if name == "-":
         return sys.stdin.buffer.read()
     try:
         return Path(name).read_bytes()
     except OSError as error:
-        _usage(f"--input: cannot read {name}: {error.strerror}")
+        _usage(f"{option}: cannot read {name}: {error.strerror}")
+
+
+def _read_inventory(name: str) -> Inventory:
+    try:
+        return inventory_from_json(_read_input(name, option="--inventory"))
+    except InvalidInputError as error:
+        _usage(f"--inventory: {name}: {error}")
 
 
 def _parse_time(option: str, text: str) -> float:
