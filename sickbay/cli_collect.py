@@ -71,7 +71,7 @@ def collect(
     ] = None,
     driver: Annotated[str | None, typer.Option(metavar="VERSION", help="the NVIDIA driver's version")] = None,
     timeout: Annotated[float, typer.Option(metavar="S", help="seconds a live read may take")] = 10.0,
-    inventory: Annotated[str | None, typer.Option(metavar="FILE", help="nodes and their aliases, JSON")] = None,
+    inventory: Annotated[str | None, typer.Option(metavar="FILE", help="nodes and aliases, JSON")] = None,
     format_: Annotated[Format, typer.Option("--format", help="how to print")] = Format.JSONL,
 ) -> None:
     """Read one source once and print what was understood: one JSON object per line.
