@@ -381,7 +381,10 @@ def planned_repair(incident: IncidentRecord, policy: Policy) -> tuple[Repair, st
     if repair is Repair.NONE:
         return Repair.NONE, "the rule asks for no repair"
     if repair is Repair.HAND_OVER:
-        return repair, "the rule says this needs hands"
+        tried = incident.repair_attempts
+        if tried == 0:
+            return repair, "the rule says this needs hands"
+        return repair, f"{tried} repair{'s' if tried > 1 else ''} did not help ({incident.last_reason})"
     if not policy.repair_enabled:
         return Repair.HAND_OVER, "repair is switched off by the configuration"
     if incident.repair_attempts >= policy.max_repair_attempts:
@@ -429,7 +432,7 @@ def _repairing(s: Situation) -> Decision:
         return Act(s.open_step, f"finish the {s.open_step} that was announced")
     if s.incident.repair is Repair.RESET_GPU and Repair.RESET_GPU in s.policy.repair_commands:
         return Move(IncidentState.VERIFYING, "the GPU reset has ended")
-    if s.node is not None and s.node.state not in AWAY and is_new_epoch(s):
+    if s.node is not None and not _is_away(s.node) and is_new_epoch(s):
         return Move(IncidentState.VERIFYING, "the node is back with a new boot")
     if late:
         return Move(
@@ -480,7 +483,7 @@ def _same_or_stronger(incident: IncidentRecord, policy: Policy) -> Repair:
 
 def ready_to_verify(s: Situation) -> tuple[bool, str]:
     """Epoch and GPU count must be known and right before the verification command is worth running."""
-    if s.node is None or s.node.state in AWAY:
+    if s.node is None or _is_away(s.node):
         return False, f"waits for the node to come back: {_absence(s)}"
     if s.incident.reboot_boot_id is not None or s.incident.repair in (Repair.REBOOT, Repair.POWER_CYCLE):
         epoch = is_new_epoch(s)
@@ -497,10 +500,15 @@ def ready_to_verify(s: Situation) -> tuple[bool, str]:
     return True, f"new boot, {count}"
 
 
+def _is_away(node: NodeRecord) -> bool:
+    """INVALID_REG is no absence: the node has registered, with less than it is configured to have."""
+    return node.state in AWAY and not (node.state is NodeState.UNKNOWN and node.has("INVALID_REG"))
+
+
 def _absence(s: Situation) -> str:
     if s.node is None:
         return "its state is not known"
-    if s.node.state in AWAY:
+    if _is_away(s.node):
         return f"the scheduler says {s.node.state}"
     if s.agent is None:
         return "its agent has not spoken yet"

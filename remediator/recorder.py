@@ -331,6 +331,7 @@ def blocked(
     incident, now = situation.incident, situation.now
     if incident.blocked_by == gates:
         return False
+    backing_off = incident.next_attempt_at is not None and now < incident.next_attempt_at
     tx.append(
         StepRecord(
             at=now,
@@ -350,7 +351,8 @@ def blocked(
             blocked_by=gates,
             blocked_reasons=reasons,
             updated_at=now,
-            last_reason="; ".join(reasons),
+            # The backend gate quotes why the last call did not succeed: a refusal must not quote itself.
+            last_reason=incident.last_reason if backing_off else "; ".join(reasons),
         )
     )
     return True

@@ -9,7 +9,7 @@ from typing import Any
 
 from fleet.clock import Clock
 from fleet.errors import InvalidInputError
-from fleet.findings import Verdict
+from fleet.findings import IncidentState, Verdict
 from fleet.scheduler import NodeRecord
 from remediator.controller import Controller
 from remediator.intake import Intake, PushAnswer, UnknownNodeError
@@ -38,6 +38,7 @@ from sickbay.ports import (
 )
 
 CHANGES_A_TIME = 200
+HANDED_OVER_SHOWN = 1000
 
 
 class ControllerService:
@@ -122,7 +123,7 @@ class ControllerService:
     def nodes(self, *, limit: int, after: str | None) -> Json:
         now = self.clock.now()
         with self._store.transaction(read_only=True) as tx:
-            incidents = {incident.node: incident for incident in tx.open_incidents()}
+            incidents = _holders(tx)
             findings = _by_node(tx.findings())
             words = [word for word in tx.words(now) if word.kind is WordKind.PAUSE and word.active(now)]
         known = self.world.nodes()
@@ -140,7 +141,7 @@ class ControllerService:
     def node(self, name: str) -> Json:
         record = self._known(name)
         with self._store.transaction(read_only=True) as tx:
-            incidents = {incident.node: incident for incident in tx.open_incidents()}
+            incidents = _holders(tx)
             findings = tuple(tx.findings(node=name))
         contact = self.world.contact(name)
         return {
@@ -163,8 +164,9 @@ class ControllerService:
         lease = self.controller.lease
         with self._store.transaction(read_only=True) as tx:
             stored = tuple(tx.findings(node=name))
-            incidents = {incident.node: incident for incident in tx.open_incidents()}
-            incident = incidents.get(name)
+            holders = _holders(tx)
+            held = holders.get(name)
+            incident = None if held is None or held.state.is_closed else held
             notes = [s for s in tx.steps(node=name, limit=20) if s.phase is Phase.DECISION]
             assessment = self._planner.assess(tx, incident, lease) if incident is not None else None
             gates = (
@@ -181,7 +183,7 @@ class ControllerService:
             "verdict": str(verdict),
             "because": because,
             "state": str(record.state) if record is not None else "unknown",
-            "owner": str(views.owner_of(record, incidents)),
+            "owner": str(views.owner_of(record, holders)),
             "findings": [views.finding_json(finding) for finding in stored],
             "incident": None if shown is None else views.incident_summary(shown, _rules(stored, shown)),
             "last_incident": None if last is None else views.incident_summary(last, [last.rule]),
@@ -417,8 +419,15 @@ class ControllerService:
             verdict=verdict,
             owner=views.owner_of(record, incidents),
             pool=self._planner.policy.pool_of(record).name if record is not None else None,
-            incident=incident.id if incident is not None else None,
+            incident=None if incident is None or incident.state.is_closed else incident.id,
         )
+
+
+def _holders(tx: LedgerTransaction) -> dict[str, IncidentRecord]:
+    """Each node's open incident; without one the last that was handed over: its cordon still is ours."""
+    handed_over = tx.incidents(state=str(IncidentState.HANDED_OVER), limit=HANDED_OVER_SHOWN)
+    newest = {incident.node: incident for incident in reversed(handed_over)}
+    return newest | {incident.node: incident for incident in tx.open_incidents()}
 
 
 def _by_node(findings: Sequence[StoredFinding]) -> dict[str, list[StoredFinding]]:

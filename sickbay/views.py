@@ -80,7 +80,10 @@ def incident_json(
 
 
 def owner_of(record: NodeRecord | None, incidents: Mapping[str, IncidentRecord]) -> Owner:
-    """Whose cordon: the mark says sickbay only if the ledger knows that very incident on that node."""
+    """Whose cordon: the mark says sickbay only if the ledger knows an incident that holds that node.
+
+    ``incidents``: by node, the open ones and those handed over.
+    """
     if record is None:
         return Owner.NONE
     if record.owner is not Owner.SICKBAY:

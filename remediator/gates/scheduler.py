@@ -8,6 +8,10 @@ from remediator.gates.base import TAKING, WRITING, GateInput, GateResult, blocke
 from remediator.lifecycle import owns_cordon
 
 
+_CLOCK_TOLERANCE_SECONDS = 5.0
+LONGEST_PAUSE_SECONDS = 60.0
+
+
 class ForeignOwner:
     """A node somebody else cordoned keeps their mark: we neither add to it nor lift it."""
 
@@ -25,9 +29,10 @@ class ForeignOwner:
         if owns_cordon(given.incident, node):
             return passes(self.name, "the cordon is ours")
         reason = node.reason
-        who = (reason.user if reason and reason.user else None) or (
-            "an earlier incident" if node.owner is Owner.SICKBAY else "somebody else"
-        )
+        if node.owner is Owner.SICKBAY:
+            who = "an earlier incident of ours"
+        else:
+            who = (reason.user if reason else None) or "somebody else"
         text = f': "{reason.text}"' if reason and reason.text else ""
         return blocked(self.name, f"{who} cordoned the node{text}; it is left as it is")
 
@@ -80,6 +85,8 @@ class Freshness:
         age = given.now - given.snapshot_at
         if age > limit:
             return blocked(self.name, f"the scheduler last answered {age:.0f} s ago (limit {limit:.0f} s)")
+        if age < -_CLOCK_TOLERANCE_SECONDS:
+            return blocked(self.name, f"the clock went back by {-age:.0f} s since the scheduler answered")
         if given.node is None:
             return blocked(self.name, f"the scheduler does not list {given.incident.node}")
         if _is_blind(given.node):
@@ -99,6 +106,8 @@ class Freshness:
         if given.agent.contested:
             return blocked(self.name, "two agents with different boots speak for this node: which one is it?")
         age = given.now - given.agent.last_seen
+        if age < -_CLOCK_TOLERANCE_SECONDS:
+            return blocked(self.name, f"the clock went back by {-age:.0f} s since the node's agent spoke")
         if age > given.policy.agent_silence_seconds:
             return blocked(
                 self.name,
@@ -127,7 +136,8 @@ class Backend:
 
     def check(self, given: GateInput) -> GateResult:
         wait_until = given.incident.next_attempt_at
-        if wait_until is not None and given.now < wait_until:
+        # Further ahead than any pause of ours: the clock went back meanwhile.
+        if wait_until is not None and given.now < wait_until <= given.now + LONGEST_PAUSE_SECONDS:
             return blocked(
                 self.name,
                 f"the last call did not succeed ({given.incident.last_reason or 'no reason given'}); "

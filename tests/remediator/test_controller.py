@@ -104,6 +104,21 @@ def test_a_node_an_admin_drained_is_untouched_and_noted_once(rig: Rig) -> None:
     assert "cordon" in rig.our_verbs("n02")
 
 
+def test_a_refusal_does_not_quote_the_refusal_before_it(rig: Rig) -> None:
+    rig.xid("n01")
+    rig.tick(2)
+    rig.cluster.scheduler.admin_drain("n01", "ADMIN: mine", "root")
+    rig.clock.advance(1.0)
+    rig.app.controller.step()  # on what was read before the admin's drain: the backend refuses
+    rig.tick(5)
+    refused = [s.reason for s in rig.steps("i-1") if s.outcome is Outcome.REFUSED]
+    assert any("the last call did not succeed" in reason for reason in refused)
+    assert all(reason.count("did not succeed") <= 1 for reason in refused), refused
+    assert rig.incident().blocked_by == ("foreign_owner", "backend")
+    gates = {gate["gate"]: gate["reason"] for gate in rig.app.service.why("n01")["gates"]}
+    assert gates["backend"].count("did not succeed") == 1
+
+
 def test_a_drain_an_admin_takes_over_is_never_lifted(rig: Rig) -> None:
     rig.xid("n01")
     rig.run_until(lambda: rig.state() is State.REPAIRING)
@@ -212,6 +227,14 @@ def test_a_failing_verification_command_keeps_the_node_out(tmp_path: Path) -> No
     rig.xid("n01")
     rig.run_until(lambda: rig.state() is State.HANDED_OVER)
     assert "uncordon" not in rig.our_verbs()
+    assert rig.incident().last_reason.startswith("1 repair did not help (verification failed: false exited")
+    why = rig.app.service.why("n01")
+    assert (why["owner"], why["incident"], why["last_incident"]["state"]) == ("sickbay", None, "handed_over")
+    shown = {item["name"]: item for item in rig.app.service.nodes(limit=9, after=None)["items"]}["n01"]
+    assert (shown["owner"], shown["incident"]) == ("sickbay", None)
+    owner = next(gate for gate in why["gates"] if gate["gate"] == "foreign_owner")
+    assert owner["blocks"]
+    assert owner["reason"].startswith("an earlier incident of ours cordoned the node")
 
 
 def test_repair_switched_off_hands_over_the_drained_node(tmp_path: Path) -> None:

@@ -241,6 +241,29 @@ def test_verification_needs_the_new_boot_and_a_counted_gpu() -> None:
     assert decision.step is Step.VERIFY
 
 
+def test_a_node_that_came_back_without_a_gpu_is_back_and_fails_its_verification() -> None:
+    short = drained(state=NodeState.UNKNOWN, flags=("DRAIN", "INVALID_REG"))
+    back = decide(situation(incident=REPAIRING, node=short, agent=contact(boot_id="boot-b", gpu_count=7)))
+    assert back == Move(State.VERIFYING, "the node is back with a new boot")
+    decision = decide(situation(incident=VERIFYING, node=short, agent=contact(boot_id="boot-b", gpu_count=7)))
+    assert decision == Act(Step.VERIFY, "the scheduler reports fewer GPUs than configured (INVALID_REG)")
+    silent = drained(state=NodeState.UNKNOWN, flags=("DRAIN", "NOT_RESPONDING"))
+    assert isinstance(
+        decide(situation(incident=REPAIRING, node=silent, agent=contact(boot_id="boot-b"))), Wait
+    )
+
+
+def test_a_hand_over_says_what_did_not_help() -> None:
+    needs_hands = incident(state=State.DRAINED, repair=Repair.HAND_OVER)
+    assert decide(situation(incident=needs_hands, node=drained())) == Act(
+        Step.HAND_OVER, "the rule says this needs hands"
+    )
+    tried = replace(needs_hands, repair_attempts=2, last_reason="verification failed: diag says no")
+    assert decide(situation(incident=tried, node=drained())) == Act(
+        Step.HAND_OVER, "2 repairs did not help (verification failed: diag says no)"
+    )
+
+
 def test_without_agents_the_scheduler_counts() -> None:
     silent = replace(VERIFYING, boot_id=None, reboot_boot_id=None, prior={"agent_counts_gpus": False})
     back = drained(boot_time=NOW - 30)
