@@ -129,7 +129,7 @@ class ApiClient:
         if status == httpx.codes.FORBIDDEN:
             role = "viewer or operator" if method == "GET" else "operator"
             return f"not allowed: {said or f'this needs a token with role {role}'}"
-        if status in (httpx.codes.NOT_FOUND, httpx.codes.CONFLICT) and said:
+        if said and status in (httpx.codes.BAD_REQUEST, httpx.codes.NOT_FOUND, httpx.codes.CONFLICT):
             return said
         if status >= httpx.codes.INTERNAL_SERVER_ERROR:
             said = said or response.reason_phrase

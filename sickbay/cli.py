@@ -32,6 +32,15 @@ _RUN = "Run"
 _LOOK = "Look"
 _DECIDE = "Decide"
 _SET_UP = "Set up"
+_EXTRAS: Mapping[str, str] = {
+    "apscheduler": "controller",
+    "fastapi": "controller",
+    "sqlalchemy": "controller",
+    "starlette": "controller",
+    "uvicorn": "controller",
+    "psycopg": "postgresql",
+    "kubernetes": "kubernetes",
+}
 _OURS = ("fleet", "collector", "rules", "remediator", "simulator", "sickbay")
 
 
@@ -138,7 +147,8 @@ def run(args: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in _OURS:
             raise
-        _say(f"sickbay: this command needs {error.name}, which is not installed; pip install 'sickbay[all]'")
+        extra = _EXTRAS.get((error.name or "").split(".")[0], "all")
+        _say(f"sickbay: this needs {error.name}, which is not installed; pip install 'sickbay[{extra}]'")
         return EXIT_FAILED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

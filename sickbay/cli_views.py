@@ -101,7 +101,8 @@ def why(answer: Mapping[str, Any], now: float) -> RenderableType:
     parts: list[RenderableType] = [head, Text()]
     findings = _rows(answer, "findings")
     parts += [_findings(findings, now)] if findings else [plain("no findings")]
-    parts += [Text(), _incident_line(answer.get("incident")), _next_step(answer.get("next_step")), Text()]
+    parts += [Text(), _incident_line(answer.get("incident"), answer.get("last_incident"))]
+    parts += [_next_step(answer.get("next_step"), answer.get("waiting")), Text()]
     gates = _rows(answer, "gates")
     if gates:
         parts.append(_gates(gates))
@@ -171,18 +172,22 @@ def _timeline(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _incident_line(value: Any) -> Text:
+def _incident_line(value: Any, last: Any) -> Text:
+    """The open incident; without one, how the last one ended: a handed-over node waits for the reader."""
     if not isinstance(value, Mapping):
-        return Text("incident: none")
+        if not isinstance(last, Mapping):
+            return Text("incident: none")
+        line = Text.assemble("incident: none; the last one, ", (_text(last.get("id")), "bold"), ", is ")
+        return line.append_text(Text.assemble(_word(last.get("state")), f": {_text(last.get('reason'))}"))
     line = Text.assemble("incident: ", (_text(value.get("id")), "bold"), ", ", _word(value.get("state")))
     if value.get("blocked_by"):
         line.append_text(Text.assemble(", blocked by ", _list(value["blocked_by"])))
     return line
 
 
-def _next_step(value: Any) -> Text:
+def _next_step(value: Any, waiting: Any) -> Text:
     if not isinstance(value, Mapping):
-        return Text("next step: none")
+        return Text("next step: none" + (f" - {_text(waiting)}" if waiting else ""))
     step = value.get("step")
     reason = _text(value.get("reason"))
     return Text.assemble("next step: ", (_text(step) if step is not None else "wait", "bold"), f" - {reason}")

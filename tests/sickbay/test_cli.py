@@ -119,7 +119,7 @@ class TestFailures:
         code, _, err = sickbay("config", "check", "x")
         assert code == 1
         assert err == (
-            "sickbay: this command needs apscheduler.x, which is not installed; pip install 'sickbay[all]'\n"
+            "sickbay: this needs apscheduler.x, which is not installed; pip install 'sickbay[controller]'\n"
         )
 
     def test_a_missing_module_of_our_own_is_a_bug_and_shown_as_one(self, sickbay, monkeypatch):

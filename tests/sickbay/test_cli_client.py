@@ -150,6 +150,17 @@ class TestReading:
             "flight",
         ] in lines
 
+    def test_why_says_what_is_waited_for(self, api, sickbay):
+        api.say("GET /api/v1/nodes/n01/why", WHY | {"next_step": None, "waiting": "waits for job 7 to end"})
+        _, out, _ = sickbay("why", "n01")
+        assert "next step: none - waits for job 7 to end\n" in out
+
+    def test_why_says_how_the_last_incident_ended(self, api, sickbay):
+        last = {"id": "i-6", "state": "handed_over", "reason": "2 repairs did not help"}
+        api.say("GET /api/v1/nodes/n01/why", WHY | {"incident": None, "last_incident": last})
+        _, out, _ = sickbay("why", "n01")
+        assert "incident: none; the last one, i-6, is handed_over: 2 repairs did not help\n" in out
+
     def test_a_healthy_node_is_an_answer_too(self, api, sickbay):
         api.say("GET /api/v1/nodes/n02/why", {"node": "n02", "verdict": "healthy", "owner": "none"})
         code, out, _ = sickbay("why", "n02")
@@ -291,6 +302,7 @@ class TestRefusals:
             (401, {"error": "no"}, "URL asks for a token; name its file with --token-file or SICKBAY_TOKEN_FILE"),
             (403, {"error": "eyes is a viewer."}, "not allowed: eyes is a viewer"),
             (403, "", "not allowed: this needs a token with role operator"),
+            (400, {"error": "no pool 'x'; there is: gpu"}, "no pool 'x'; there is: gpu"),
             (404, {"error": "no node is called n09"}, "no node is called n09"),
             (409, {"error": "held\nalready\x1b[2J"}, "held already [2J"),
             (503, {"error": "the store is full"}, "the controller answered 503: the store is full; whether it was done "
