@@ -37,6 +37,7 @@ PAGE_ITEMS = 500
 MAX_BODY_BYTES = 256 * 1024 * 1024
 # Shares of the deadline. A write's parts add up to it at the worst: a lease is compared with it.
 _CONNECT, _WRITE, _FIRST_BYTE, _BODY_OF_WRITE = 0.15, 0.15, 0.35, 0.65
+_FIRST_BYTE_OF_READ = 0.7
 _SECOND_LOOK_SECONDS = 2.0
 _MAX_RESTARTS = 3
 _JSON = "application/json"
@@ -279,10 +280,13 @@ class KubernetesClient:
         headers: dict[str, str],
     ) -> Answer:
         """One request; the deadline holds for the whole body, however slowly it drips."""
-        whole = self._timeout
-        give_up = self._clock.monotonic() + (whole if method == "GET" else whole * _BODY_OF_WRITE)
+        whole, reads = self._timeout, method == "GET"
+        give_up = self._clock.monotonic() + whole * (1.0 if reads else _BODY_OF_WRITE)
         timeout = httpx.Timeout(
-            whole * _FIRST_BYTE, connect=whole * _CONNECT, write=whole * _WRITE, pool=whole * _CONNECT
+            whole * (_FIRST_BYTE_OF_READ if reads else _FIRST_BYTE),
+            connect=whole * _CONNECT,
+            write=whole * _WRITE,
+            pool=whole * _CONNECT,
         )
         extensions = {"sni_hostname": self._endpoint.server_name} if self._endpoint.server_name else {}
         parts: list[bytes] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -65,6 +66,7 @@ class FakeKubernetes:
         self.token: str | None = TOKEN  # None: anybody (kubectl sends no token over plain HTTP)
         self._lock = threading.RLock()
         self._server = _Server(self)
+        self._scheme = "http"
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         )
@@ -80,10 +82,21 @@ class FakeKubernetes:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
-    def kubeconfig(self, folder: Path, *, token: str | None = None) -> Path:
-        """A kubeconfig file for this server."""
+    def serve_tls(self, certificate: Path, key: Path, *, clients: Path) -> None:
+        """TLS with a certificate asked of each client, as ``clients`` (a CA) signs them; before the start."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        context.load_verify_locations(clients)
+        context.verify_mode = ssl.CERT_REQUIRED
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._scheme = "https"
+
+    def kubeconfig(
+        self, folder: Path, *, token: str | None = None, user: Json | None = None, cluster: Json | None = None
+    ) -> Path:
+        """A kubeconfig file for this server; ``user`` and ``cluster`` are added to its entries."""
         path = folder / "kubeconfig"
         path.write_text(
             json.dumps(
@@ -91,8 +104,8 @@ class FakeKubernetes:
                     "apiVersion": "v1",
                     "kind": "Config",
                     "current-context": "fake",
-                    "clusters": [{"name": "fake", "cluster": {"server": self.url}}],
-                    "users": [{"name": "us", "user": {"token": token or self.token}}],
+                    "clusters": [{"name": "fake", "cluster": {"server": self.url, **(cluster or {})}}],
+                    "users": [{"name": "us", "user": {"token": token or self.token, **(user or {})}}],
                     "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "us"}}],
                 }
             )

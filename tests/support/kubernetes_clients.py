@@ -15,11 +15,18 @@ from tests.fakes.kubernetes_api import FakeKubernetes
 
 @contextmanager
 def client_of(
-    api: FakeKubernetes, folder: Path, *, clock: Clock | None = None, token: str | None = None, **options: Any
+    api: FakeKubernetes,
+    folder: Path,
+    *,
+    clock: Clock | None = None,
+    token: str | None = None,
+    user: dict[str, Any] | None = None,
+    cluster: dict[str, Any] | None = None,
+    **options: Any,
 ) -> Iterator[KubernetesClient]:
     """A client over real HTTP; ``options`` are KubernetesClient's."""
     options.setdefault("max_qps", 1000.0)
-    credentials = load_credentials(api.kubeconfig(folder, token=token))
+    credentials = load_credentials(api.kubeconfig(folder, token=token, user=user, cluster=cluster))
     client = KubernetesClient(credentials, clock=clock or api.clock, **options)
     try:
         yield client

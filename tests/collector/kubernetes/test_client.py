@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -241,6 +242,74 @@ def test_a_name_cannot_leave_its_place_in_the_path(api: FakeKubernetes, client: 
 
 
 # -- who we are
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=30)
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """A CA, a server's certificate for 127.0.0.1 and a client's."""
+    folder = tmp_path / "pki"
+    folder.mkdir()
+    new = (
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    )
+    openssl(folder, *new, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca")
+    for name, extension in (
+        ("server", "subjectAltName=IP:127.0.0.1"),
+        ("client", "extendedKeyUsage=clientAuth"),
+    ):
+        signed = (
+            "-CA",
+            "ca.crt",
+            "-CAkey",
+            "ca.key",
+            "-addext",
+            extension,
+            "-addext",
+            "basicConstraints=CA:FALSE",
+        )
+        openssl(
+            folder, *new, "-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", f"/CN={name}", *signed
+        )
+    return folder
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(
+    ("authority", "with_certificate", "works"),
+    [("ca.crt", True, True), (None, True, True), ("server.crt", True, False), ("ca.crt", False, False)],
+)
+def test_both_sides_prove_who_they_are(
+    tmp_path: Path, certificates: Path, authority: str | None, with_certificate: bool, works: bool
+) -> None:
+    """``authority`` None is the operator's own insecure-skip-tls-verify."""
+    pair = {"client-certificate": "client.crt", "client-key": "client.key"}
+    user = {key: str(certificates / name) for key, name in pair.items()} if with_certificate else {}
+    trust = (
+        {"certificate-authority": str(certificates / authority)}
+        if authority
+        else {"insecure-skip-tls-verify": True}
+    )
+    api = FakeKubernetes()
+    api.serve_tls(certificates / "server.crt", certificates / "server.key", clients=certificates / "ca.crt")
+    with api, client_of(api, tmp_path, user=user, cluster=trust) as client:
+        api.add_node("w1")
+        if works:
+            assert [node.metadata.name for node in client.list_nodes()] == ["w1"]
+            return
+        with pytest.raises(UnavailableError):
+            client.list_nodes()
 
 
 def test_rights_are_asked_not_tried(api: FakeKubernetes, client: KubernetesClient) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from tests.fakes.kubernetes.discovery import DISCOVERY
 from tests.fakes.kubernetes.errors import Json, Refusal, bad_request, forbidden
 from tests.fakes.kubernetes.evictions import evict
-from tests.fakes.kubernetes.selectors import matches_fields, matches_query_labels
+from tests.fakes.kubernetes.selectors import matches_fields, matches_query_labels, parse_fields
 from tests.fakes.kubernetes.store import KINDS, Store, merge_patch
 
 _CORE = ("nodes", "pods", "namespaces")
@@ -100,11 +100,11 @@ class Router:
         return self._page(request.query, resource, namespace)
 
     def _page(self, query: dict[str, str], resource: str, namespace: str | None) -> Json:
+        terms = parse_fields(resource, query.get("fieldSelector", ""))
         found = [
             one
             for one in self.store.all(resource, namespace)
-            if matches_fields(resource, one, query.get("fieldSelector", ""))
-            and matches_query_labels(one, query.get("labelSelector", ""))
+            if matches_fields(one, terms) and matches_query_labels(one, query.get("labelSelector", ""))
         ]
         start = self._start(query.get("continue"))
         limit = int(query.get("limit") or 0) or len(found)

@@ -12,22 +12,33 @@ _FIELDS = {
 }
 
 
-def matches_fields(resource: str, found: Json, selector: str) -> bool:
-    return all(_field(resource, found, term) for term in selector.split(",") if term)
+Term = tuple[str, str, bool]
 
 
-def _field(resource: str, found: Json, term: str) -> bool:
-    negative = "!=" in term
-    name, _, wanted = term.partition("!=" if negative else "=")
-    wanted = wanted.removeprefix("=")
+def parse_fields(resource: str, selector: str) -> list[Term]:
+    """(field, value, wanted equal?) of each term; an unknown field is refused, whatever there is."""
     allowed = _FIELDS.get(resource, {"metadata.name", "metadata.namespace"})
-    if name not in allowed:
-        raise bad_request(f'field label not supported: "{name}"')
+    terms = []
+    for term in filter(None, selector.split(",")):
+        equal = "!=" not in term
+        name, _, value = term.partition("=" if equal else "!=")
+        if name not in allowed:
+            raise bad_request(f'field label not supported: "{name}"')
+        terms.append((name, value.removeprefix("="), equal))
+    return terms
+
+
+def matches_fields(found: Json, terms: list[Term]) -> bool:
+    return all((_shown(found, name) == value) is equal for name, value, equal in terms)
+
+
+def _shown(found: Json, name: str) -> str:
     value: Any = found
     for key in name.split("."):
         value = value.get(key) if isinstance(value, dict) else None
-    shown = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    return (shown != wanted) if negative else (shown == wanted)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
 
 
 def matches_query_labels(found: Json, selector: str) -> bool:
