@@ -50,6 +50,7 @@ class NodeRecord:
     ``base`` and ``flags`` are the scheduler's own words (Slurm: base lower case, flags upper case).
     ``gpus_total`` counts physical GPUs, None if unknown. ``boot_time`` (epoch seconds) drifts by a
     second within one boot on Slurm, so it is a hint, not an epoch; ``boot_id`` is one where known.
+    ``labels`` are Kubernetes' (pools may select by them).
     """
 
     name: str
@@ -75,6 +76,7 @@ class NodeRecord:
     schedulable: bool = False
     boot_time: float | None = None
     reservation: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, flag: str) -> bool:
         return flag in self.flags

@@ -26,7 +26,7 @@ from fleet.observations import Reading
 
 DEVICE = Path("/dev/kmsg")
 DCGM_URL = "http://127.0.0.1:9400/metrics"  # dcgm-exporter's default, and that of agent.dcgm_url
-_LATER_SOURCES = ("nvidia-smi", "nvml", "nic", "kubernetes", "alertmanager")
+_LATER_SOURCES = ("nvidia-smi", "nvml", "nic", "alertmanager")
 _LATEST_TIME = 253_402_300_799.0  # the end of year 9999
 
 
@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
 
 def collect(
-    source: Annotated[str, typer.Argument(help="kernel-log, slurm or dcgm")],
+    source: Annotated[str, typer.Argument(help="kernel-log, slurm, kubernetes or dcgm")],
     input_: Annotated[
         str | None, typer.Option("--input", metavar="FILE|-", help="a captured file; - is stdin; else live")
     ] = None,
@@ -137,6 +137,16 @@ def _read_slurm(request: Request) -> Reading:
     return read_live(request.timeout_seconds)
 
 
+def _read_kubernetes(request: Request) -> Reading:
+    if request.data is not None:
+        from collector.kubernetes.reader import read_captured  # noqa: PLC0415
+
+        return read_captured(request.data, now=request.now)
+    from collector.kubernetes.live import read_live  # noqa: PLC0415
+
+    return read_live(request.timeout_seconds)
+
+
 def _read_dcgm(request: Request) -> Reading:
     if request.data is not None:
         from collector.dcgm import read_dcgm  # noqa: PLC0415
@@ -164,6 +174,7 @@ def _read_dcgm(request: Request) -> Reading:
 _SOURCES: dict[str, Callable[[Request], Reading]] = {
     "kernel-log": _read_kernel_log,
     "slurm": _read_slurm,
+    "kubernetes": _read_kubernetes,
     "dcgm": _read_dcgm,
 }
 

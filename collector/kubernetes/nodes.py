@@ -67,6 +67,7 @@ def read_node(
         reason=reason_of(node),
         comment=(meta.annotations or {}).get(OBSERVED),
         ready=None if ready is None else ready.status == "True",
+        labels=dict(meta.labels or {}),
         schedulable=base == "ready" and not cordoned and meta.deletion_timestamp is None,
     )
     return NodeReading(record, gpus.problems, gpus.shared)

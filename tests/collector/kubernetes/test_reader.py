@@ -102,6 +102,22 @@ def test_a_dead_kubelet_is_unknown_and_its_overdue_pods_are_not_waited_for() -> 
     )
 
 
+def test_identity_and_labels() -> None:
+    info = {"bootID": "b", "machineID": "m", "osImage": "Debian GNU/Linux 12"}
+    found = nodes(
+        read_json(node(metadata={"uid": "u", "labels": {"pool": "a"}}, status={**READY, "nodeInfo": info}))
+    )
+    record = found["w1"]
+
+    assert (record.uid, record.boot_id, record.machine_id, record.os) == (
+        "u",
+        "b",
+        "m",
+        "Debian GNU/Linux 12",
+    )
+    assert record.labels == {"pool": "a"}
+
+
 # -- GPU counts (F-03)
 
 
