@@ -47,7 +47,7 @@ def place(
     if all(same_host(named[0], host) for host in named[1:]):
         if named and not _is_node(named[0], node, inventory):
             tally.add(
-                ProblemReason.CONFLICT,
+                ProblemReason.INCONSISTENT,
                 f"the exporter calls its host {_quote(named[0])}, its target is {node}: the target's name "
                 "stands; set NODE_NAME in the exporter's environment",
                 count=1,

@@ -101,7 +101,7 @@ def test_prometheus_text() -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        ("dcgm",),
+        ("nvml",),
         ("crystal-ball",),
         ("kernel-log", "--input", "/does/not/exist"),
         ("kernel-log", "--input", "/"),
