@@ -21,10 +21,16 @@ from remediator.evaluate import Evaluator, worst
 from remediator.executor import Hands, Runner, Task
 from remediator.gates import GateResult, blocking
 from remediator.lease import RemainingLease
-from remediator.ledger import DuplicateEffectError, StaleRecordError
+from remediator.ledger import (
+    DuplicateEffectError,
+    LedgerError,
+    LedgerUnavailableError,
+    LostLeaseError,
+    StaleRecordError,
+)
 from remediator.lifecycle import Act, Move, Settle
 from remediator.notify import Notifier
-from remediator.planning import Assessment, Planner
+from remediator.planning import Assessment, Planner, Survey
 from remediator.records import (
     IncidentRecord,
     Lease,
@@ -43,6 +49,8 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
 #: Moves that follow one another without waiting for the outside are made in one pass, up to this many.
 MAX_MOVES_A_PASS = 8
+#: After this share of its term the lease is renewed within a pass.
+RENEW_SHARE = 0.2
 #: Gates that only say "not yet" or "somebody is at it": no reason to page although a fatal node is blocked.
 _QUIET = (GateName.MODE, GateName.SETTLE, GateName.FOREIGN_OWNER, GateName.MAINTENANCE, GateName.HOLD)
 
@@ -86,6 +94,7 @@ class Controller:
         self._clock = clock
         self._holder = holder
         self._lease: Lease | None = None
+        self._renew_at = 0.0
         self._not_before: dict[str, float] = {}
         self._results: list[tuple[Task, StepResult]] = []
 
@@ -115,23 +124,20 @@ class Controller:
 
     def step(self) -> Pass:
         """One pass. Without the lease nothing is weighed and nothing is done."""
-        duration = self._planner.policy.lease_seconds
-        asked_at = self._clock.monotonic()
-        with self._store.transaction() as tx:
-            self._lease = tx.acquire_lease(self._holder, self._clock.now(), duration)
-        if self._lease is None:
-            self._remaining.lost()
+        if not self._lead():
             return Pass(leading=False)
-        self._remaining.renewed(asked_at, duration)
         self._take_in_results()
         with self._transaction() as tx:
             weighed = self._evaluator.process(tx)
-            ids = [incident.id for incident in tx.open_incidents()]
+            survey = self._planner.survey(tx)
         for finding_id, sentence in weighed.notices:
             self._notifier.notice(f"finding/{finding_id}", sentence)
         holding = 0
+        ids = [incident.id for incident in survey.open]
         for incident_id in ids:
-            state = self._advance(incident_id)
+            if self._clock.monotonic() >= self._renew_at and not self._lead():
+                return Pass(leading=False)
+            state = self._advance_alone(incident_id, survey)
             holding += state is not None and state.holds_node
         if done := self._runner.finished():
             # An inline runner has results at once: record them now, so that a pass is complete.
@@ -144,6 +150,19 @@ class Controller:
             open=len(ids),
             holding=holding,
         )
+
+    def _lead(self) -> bool:
+        """Take or renew the lease. A long pass renews it on its way."""
+        duration = self._planner.policy.lease_seconds
+        asked_at = self._clock.monotonic()
+        with self._store.transaction() as tx:
+            self._lease = tx.acquire_lease(self._holder, self._clock.now(), duration)
+        if self._lease is None:
+            self._remaining.lost()
+            return False
+        self._remaining.renewed(asked_at, duration)
+        self._renew_at = asked_at + duration * RENEW_SHARE
+        return True
 
     def _transaction(self) -> AbstractContextManager[LedgerTransaction]:
         return self._store.transaction(fence=self._lease)
@@ -199,13 +218,28 @@ class Controller:
         )
         tx.update_incident(replace(incident, noted=True, updated_at=now))
 
-    def _advance(self, incident_id: str) -> IncidentState | None:
+    def _advance_alone(self, incident_id: str, survey: Survey) -> IncidentState | None:
+        """``_advance``, so that one incident the ledger refuses does not stand in the way of all others."""
+        try:
+            return self._advance(incident_id, survey)
+        except (LostLeaseError, LedgerUnavailableError):
+            raise
+        except LedgerError as error:
+            log.error("incident %s cannot go on: %s", incident_id, error)  # noqa: TRY400  # one clear line
+            self._notifier.page(
+                f"stuck/{incident_id}", f"incident {incident_id} is stuck: the ledger says {error}"
+            )
+            return None
+
+    def _advance(self, incident_id: str, survey: Survey) -> IncidentState | None:
         """Plan one incident and do what is next, all in one transaction; calls start after it is durable."""
         submit: list[Task] = []
         state: IncidentState | None = None
         with self._transaction() as tx:
             for _ in range(MAX_MOVES_A_PASS):
                 incident = tx.incident(incident_id)
+                if incident is not None:
+                    survey.moved(incident)
                 if incident is None or incident.state.is_closed:
                     state = incident.state if incident is not None else None
                     break
@@ -215,7 +249,7 @@ class Controller:
                 ):
                     # What it does is not known yet; a verification changes nothing, so it holds up nobody.
                     break
-                assessment = self._planner.assess(tx, incident, self._lease)
+                assessment = self._planner.assess(tx, incident, self._lease, survey)
                 decision = assessment.decision
                 if isinstance(decision, Move):
                     recorder.move(tx, assessment.situation, decision)
@@ -230,6 +264,10 @@ class Controller:
                     task = self._act(tx, assessment, decision)
                     if task is not None:
                         submit.append(task)
+                    written = task is not None or decision.step is Step.HAND_OVER
+                    if written and (after := tx.incident(incident_id)) is not None:
+                        survey.moved(after)
+                        state = after.state
                 break
         for task in submit:
             self._runner.submit(task)

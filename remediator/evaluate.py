@@ -36,6 +36,7 @@ from rules.events import EventContext, PastEvent, weigh
 HISTORY_SECONDS = 24 * 3600.0
 HISTORY_LINES = 200
 MAX_MESSAGE_CHARS = 300
+OPEN_AMONG_LATEST = 20
 #: Labels that may name a node in an alert, in this order; each is compared with the inventory exactly.
 NODE_LABELS = ("node", "Hostname", "hostname", "instance")
 
@@ -279,10 +280,9 @@ def resolve_node(labels: Mapping[str, Any], inventory: Collection[str] | None) -
 
 
 def _open_incident(tx: LedgerTransaction, node: str) -> IncidentRecord | None:
-    for incident in tx.open_incidents():
-        if incident.node == node:
-            return incident
-    return None
+    # A node has one open incident at most, and it is among its latest (the wall clock may have gone back).
+    latest = tx.incidents(node=node, limit=OPEN_AMONG_LATEST)
+    return next((incident for incident in latest if not incident.state.is_closed), None)
 
 
 def _join(incident: IncidentRecord, finding: Finding, now: float) -> IncidentRecord:

@@ -12,7 +12,7 @@ from fleet.findings import Finding, IncidentState, Mode, Response, Step
 from fleet.scheduler import NodeRecord
 from remediator.gates import GateInput, GateResult, blocking, evaluate, evaluate_letting_go
 from remediator.lifecycle import Act, Decision, JobRun, Situation, decide, let_go
-from remediator.policy import UNMANAGED_POOL, Policy, Pool
+from remediator.policy import UNMANAGED_POOL, Policy, Pool, counts_as_unavailable
 from remediator.records import (
     AgentContact,
     IncidentRecord,
@@ -35,6 +35,41 @@ class Assessment:
     steps: tuple[StepRecord, ...] = ()
 
 
+class Survey:
+    """What all incidents of one pass are measured against, read once: reading it for each of hundreds takes
+    longer than a lease. Only the pass itself moves incidents, and tells (``moved``); words are not in here.
+    """
+
+    def __init__(self, tx: LedgerTransaction, policy: Policy, world: World, now: float) -> None:
+        self._open = {incident.id: incident for incident in tx.open_incidents()}
+        self.recent = tuple(tx.incidents_since(now - policy.burst.window_seconds))
+        members: dict[str, list[NodeRecord]] = {}
+        for record in world.nodes().values():
+            members.setdefault(policy.pool_of(record).name, []).append(record)
+        self._members = {pool: tuple(records) for pool, records in members.items()}
+        self._names = {pool: frozenset(r.name for r in records) for pool, records in members.items()}
+        self._unavailable = {
+            pool: frozenset(r.name for r in records if counts_as_unavailable(r))
+            for pool, records in members.items()
+        }
+
+    @property
+    def open(self) -> tuple[IncidentRecord, ...]:
+        return tuple(self._open.values())
+
+    def moved(self, incident: IncidentRecord) -> None:
+        if incident.state.is_closed:
+            self._open.pop(incident.id, None)
+        else:
+            self._open[incident.id] = incident
+
+    def members(self, pool: str) -> tuple[tuple[NodeRecord, ...], frozenset[str], frozenset[str]]:
+        """The pool's nodes, their names, the names of those out of service."""
+        nothing: frozenset[str] = frozenset()
+        names, out = self._names.get(pool, nothing), self._unavailable.get(pool, nothing)
+        return self._members.get(pool, ()), names, out
+
+
 class Planner:
     """Pure but for its reads: the ledger transaction and the world it is given."""
 
@@ -44,14 +79,24 @@ class Planner:
         self._clock = clock
         self._holder = holder
 
-    def assess(self, tx: LedgerTransaction, incident: IncidentRecord, lease: Lease | None) -> Assessment:
+    def survey(self, tx: LedgerTransaction) -> Survey:
+        return Survey(tx, self.policy, self._world, self._clock.now())
+
+    def assess(
+        self,
+        tx: LedgerTransaction,
+        incident: IncidentRecord,
+        lease: Lease | None,
+        survey: Survey | None = None,
+    ) -> Assessment:
         """Decide the next step of an incident and ask the gates about it."""
         steps = tuple(tx.steps(incident=incident.id))
         findings = tuple(stored.finding for stored in tx.findings(incident=incident.id))
         situation = self._situation(tx, incident, findings, steps)
         decision = decide(situation)
         step = decision.step if isinstance(decision, Act) else Step.CORDON
-        given = self._gate_input(tx, incident, findings, situation.mode, lease)
+        survey = self.survey(tx) if survey is None else survey
+        given = self._gate_input(tx, incident, findings, situation.mode, lease, survey)
         gates = evaluate(step, given)
         if isinstance(decision, Act) and decision.job in situation.requeues:
             stopped = blocking(gates)
@@ -81,7 +126,7 @@ class Planner:
             response=Response.OBSERVE,
         )
         mode, _ = self.policy.mode_for(pool, "none", Mode.AUTO)
-        return evaluate(Step.CORDON, self._gate_input(tx, probe, (), mode, lease))
+        return evaluate(Step.CORDON, self._gate_input(tx, probe, (), mode, lease, self.survey(tx)))
 
     def _situation(
         self,
@@ -132,14 +177,13 @@ class Planner:
         findings: tuple[Finding, ...],
         mode: Mode,
         lease: Lease | None,
+        survey: Survey,
     ) -> GateInput:
         now = self._clock.now()
         node, _ = self._world.node(incident.node)
         snapshot = self._world.snapshot
         pool = self._pool(node, incident)
-        members = tuple(
-            record for record in self._world.nodes().values() if self.policy.pool_of(record).name == pool.name
-        )
+        members, names, unavailable = survey.members(pool.name)
         _, source = self.policy.mode_for(pool, incident.rule, _rule_mode(incident, findings))
         return GateInput(
             incident=replace(incident, pool=pool.name),
@@ -151,13 +195,14 @@ class Planner:
             node=node,
             snapshot_at=snapshot.taken_at if snapshot is not None else None,
             pool_nodes=members,
-            incidents=tuple(tx.open_incidents()),
+            pool_names=names,
+            pool_unavailable=unavailable,
+            incidents=survey.open,
+            recent=survey.recent,
             findings=findings,
             words=tuple(tx.words(now)),
             agent=self._world.contact(incident.node),
-            cordons_in_window=tx.count_effects(
-                Step.CORDON, [record.name for record in members], now - pool.rate_window_seconds
-            ),
+            cordons_in_window=tx.count_effects(Step.CORDON, names, now - pool.rate_window_seconds),
             backend=self._world.health,
             lease=lease,
             holder=self._holder,

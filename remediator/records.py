@@ -6,7 +6,7 @@ epoch seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -260,6 +260,10 @@ class LedgerTransaction(Protocol):
 
     def incident(self, incident_id: str) -> IncidentRecord | None: ...
     def open_incidents(self) -> Sequence[IncidentRecord]: ...
+    def incidents_since(self, since: float) -> Sequence[IncidentRecord]:
+        """Those opened at or after ``since``, whatever became of them, oldest first."""
+        ...
+
     def incidents(
         self,
         *,
@@ -291,7 +295,7 @@ class LedgerTransaction(Protocol):
         """Intents whose key has no effect, oldest first."""
         ...
 
-    def count_effects(self, step: Step, nodes: Sequence[str], since: float) -> int:
+    def count_effects(self, step: Step, nodes: Collection[str], since: float) -> int:
         """Effects DONE of ``step`` on any of ``nodes`` since then: what the rate gate counts."""
         ...
 

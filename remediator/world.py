@@ -10,7 +10,7 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from fleet.scheduler import JobRecord, NodeRecord, SchedulerSnapshot
+from fleet.scheduler import JobRecord, NodeRecord, NodeState, Owner, SchedulerSnapshot
 from remediator.gates.base import BackendHealth
 from remediator.records import AgentContact
 
@@ -25,6 +25,7 @@ class World:
     def __init__(self, extra_nodes: Collection[str] = ()) -> None:
         self._lock = threading.Lock()
         self._snapshot: SchedulerSnapshot | None = None
+        self._unread: dict[str, NodeRecord] = {}
         self._fresh: dict[str, tuple[NodeRecord, float]] = {}
         self._contacts: dict[str, AgentContact] = {}
         self._former: dict[str, tuple[str, ...]] = {}
@@ -40,9 +41,30 @@ class World:
             if before is not None and snapshot.taken_at < before.taken_at:
                 # The clock went back: what is dated later was read earlier all the same.
                 self._fresh = {}
+            self._unread = self._missing(snapshot)
             self._snapshot = snapshot
             self._health = BackendHealth()
             self._fresh = {name: seen for name, seen in self._fresh.items() if seen[1] >= snapshot.taken_at}
+
+    def _missing(self, snapshot: SchedulerSnapshot) -> dict[str, NodeRecord]:
+        """Nodes that we knew and that an answer with unreadable records lacks: unknown, not gone."""
+        if not snapshot.problems or self._snapshot is None:
+            return {}
+        known = {**self._unread, **self._snapshot.nodes}
+        return {
+            name: replace(
+                record,
+                state=NodeState.UNKNOWN,
+                base="unknown",
+                flags=(),
+                owner=Owner.NONE,
+                reason=None,
+                ready=None,
+                schedulable=False,
+            )
+            for name, record in known.items()
+            if name not in snapshot.nodes
+        }
 
     def failed(self, error: str, now: float) -> None:
         """The scheduler did not answer: what we knew stays, and ages."""
@@ -73,7 +95,7 @@ class World:
         with self._lock:
             if self._snapshot is None:
                 return None
-            return frozenset(self._snapshot.nodes) | self._extra
+            return frozenset(self._snapshot.nodes) | frozenset(self._unread) | self._extra
 
     def node(self, name: str) -> tuple[NodeRecord | None, float | None]:
         """The newest record of a node and when it was read; (None, when) if it is not listed."""
@@ -86,9 +108,9 @@ class World:
             return self._snapshot.nodes.get(name), self._snapshot.taken_at
 
     def nodes(self) -> Mapping[str, NodeRecord]:
-        """Every node, each as newest read."""
+        """Every node, each as newest read. One whose record cannot be read is there as unknown."""
         with self._lock:
-            known = dict(self._snapshot.nodes) if self._snapshot is not None else {}
+            known = {**self._unread, **self._snapshot.nodes} if self._snapshot is not None else {}
             known.update({name: record for name, (record, _) in self._fresh.items()})
             return known
 

@@ -44,7 +44,9 @@ class BackendHealth:
 class GateInput:
     """Everything the gates look at. None means unknown, and unknown blocks.
 
-    ``pool_nodes`` are the pool's members in the scheduler's last answer; ``incidents`` all open ones;
+    ``pool_nodes`` are the pool's members in the scheduler's last answer, ``pool_names`` their names,
+    ``pool_unavailable`` those out of service (None: to be counted from ``pool_nodes``);
+    ``incidents`` all open ones, ``recent`` those opened within the burst window, closed ones too;
     ``snapshot_at`` when the scheduler last answered in full; ``cordons_in_window`` what we cordoned in
     this pool within its rate window.
     """
@@ -58,7 +60,10 @@ class GateInput:
     node: NodeRecord | None
     snapshot_at: float | None
     pool_nodes: tuple[NodeRecord, ...] = ()
+    pool_names: frozenset[str] = frozenset()
+    pool_unavailable: frozenset[str] | None = None
     incidents: tuple[IncidentRecord, ...] = ()
+    recent: tuple[IncidentRecord, ...] = ()
     findings: tuple[Finding, ...] = ()
     words: tuple[Word, ...] = ()
     agent: AgentContact | None = None
@@ -66,6 +71,10 @@ class GateInput:
     backend: BackendHealth = BackendHealth()
     lease: Lease | None = None
     holder: str = ""
+
+    def in_pool(self, other: IncidentRecord) -> bool:
+        """Its node is in the pool now, or was when it opened: configurations and partitions change."""
+        return other.node in self.pool_names or other.pool == self.incident.pool
 
 
 def blocked(gate: GateName, reason: str) -> GateResult:

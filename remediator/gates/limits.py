@@ -5,12 +5,9 @@ They stop taking nodes out of service, never returning them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fleet.findings import GateName, IncidentState, Step
 from remediator.gates.base import TAKING, GateInput, GateResult, blocked, passes
 from remediator.policy import counts_as_unavailable
-from remediator.records import IncidentRecord
 
 
 class Settle:
@@ -28,17 +25,18 @@ class Settle:
         return passes(self.name, f"settled for {given.policy.settle_seconds:g} s")
 
 
-def same_cause(given: GateInput) -> set[str]:
-    """Nodes of the pool with an incident of the same rule opened within the burst window (this one too)."""
+def same_cause(given: GateInput) -> tuple[set[str], set[str]]:
+    """Nodes with an incident of the same rule opened within the burst window, this one too: those of the
+    pool, and those of the fleet (a domain may span pools). What was cancelled meanwhile counts as well.
+    """
     since = given.now - given.policy.burst.window_seconds
-    here: Iterable[IncidentRecord] = (
+    same = [
         other
-        for other in given.incidents
-        if other.rule == given.incident.rule
-        and other.pool == given.incident.pool
-        and other.opened_at >= since
-    )
-    return {other.node for other in here} | {given.incident.node}
+        for other in (*given.incidents, *given.recent)
+        if other.rule == given.incident.rule and other.opened_at >= since
+    ]
+    this = {given.incident.node}
+    return {o.node for o in same if given.in_pool(o)} | this, {o.node for o in same} | this
 
 
 class Burst:
@@ -53,7 +51,7 @@ class Burst:
         if given.incident.approved_by is not None:
             return passes(self.name, f"{given.incident.approved_by} approved this node")
         burst = given.policy.burst
-        nodes = same_cause(given)
+        nodes, everywhere = same_cause(given)
         threshold = burst.threshold(len(given.pool_nodes))
         window = f"within {burst.window_seconds:.0f} s"
         if len(nodes) >= threshold:
@@ -63,7 +61,7 @@ class Burst:
                 "a common cause is likelier than that many sick nodes",
             )
         for name, members in given.policy.domains.items():
-            hit = nodes & members
+            hit = everywhere & members
             if given.incident.node in members and len(members) > 1 and 2 * len(hit) >= len(members) > 2:  # noqa: PLR2004
                 return blocked(
                     self.name,
@@ -71,6 +69,12 @@ class Burst:
                     f"{window}: look at what they share",
                 )
         return passes(self.name, f"{len(nodes)} node(s) with this cause {window}")
+
+
+def _unavailable(given: GateInput) -> frozenset[str]:
+    if given.pool_unavailable is not None:
+        return given.pool_unavailable
+    return frozenset(node.name for node in given.pool_nodes if counts_as_unavailable(node))
 
 
 class Budget:
@@ -88,7 +92,7 @@ class Budget:
         in_flight = {
             other.node
             for other in given.incidents
-            if other.pool == given.incident.pool and other.state.holds_node and other.id != given.incident.id
+            if given.in_pool(other) and other.state.holds_node and other.id != given.incident.id
         }
         if len(in_flight) >= pool.max_in_flight:
             return blocked(
@@ -100,8 +104,7 @@ class Budget:
         size = len(given.pool_nodes)
         limit = pool.unavailable_limit(size)
         # Nodes whose cordon is announced but not yet seen in the scheduler's answer count as well.
-        out = {node.name for node in given.pool_nodes if counts_as_unavailable(node)} | in_flight
-        out.discard(given.incident.node)
+        out = (_unavailable(given) | in_flight) - {given.incident.node}
         if len(out) >= limit:
             return blocked(
                 self.name,
@@ -127,7 +130,7 @@ class Rate:
         started = sum(
             1
             for other in given.incidents
-            if other.pool == given.incident.pool
+            if given.in_pool(other)
             and other.state is IncidentState.CORDONING
             and other.id != given.incident.id
         )

@@ -7,7 +7,6 @@ from fleet.scheduler import NodeRecord, NodeState, Owner
 from remediator.gates.base import TAKING, WRITING, GateInput, GateResult, blocked, passes
 from remediator.lifecycle import owns_cordon
 
-
 _CLOCK_TOLERANCE_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 60.0
 

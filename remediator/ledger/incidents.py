@@ -92,6 +92,11 @@ class IncidentPart(Session):
         wanted = select(table).where(table.c.state.in_(_OPEN)).order_by(table.c.opened_at, table.c.id)
         return [rows.incident_record(row) for row in self._rows(wanted)]
 
+    def incidents_since(self, since: float) -> Sequence[IncidentRecord]:
+        table = schema.incident
+        wanted = select(table).where(table.c.opened_at >= since).order_by(table.c.opened_at, table.c.id)
+        return [rows.incident_record(row) for row in self._rows(wanted)]
+
     def incidents(
         self,
         *,

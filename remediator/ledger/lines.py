@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import and_, delete, insert, or_, select
 from sqlalchemy.exc import IntegrityError
@@ -63,7 +63,7 @@ class LinePart(Session):
         )
         return [rows.step_record(row) for row in self._rows(wanted)]
 
-    def count_effects(self, step: Step, nodes: Sequence[str], since: float) -> int:
+    def count_effects(self, step: Step, nodes: Collection[str], since: float) -> int:
         table = schema.step
         # The window holds few effects, ``nodes`` may be a whole fleet: the nodes are matched here.
         done = select(table.c.node).where(
@@ -72,7 +72,7 @@ class LinePart(Session):
             table.c.outcome == Outcome.DONE.value,
             table.c.at >= since,
         )
-        wanted = set(nodes)
+        wanted = frozenset(nodes)
         return sum(row.node in wanted for row in self._rows(done))
 
     def count_requeues(self, job: str, since: float) -> int:

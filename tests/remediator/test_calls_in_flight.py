@@ -20,7 +20,7 @@ from remediator.ledger import Ledger, LedgerUnavailableError
 from remediator.records import Outcome, Phase
 from remediator.steps import StepResult
 from sickbay.assembly import assemble
-from tests.support.rig import CATALOGUE, Rig, counts
+from tests.support.rig import CATALOGUE, Rig, bolder, counts
 
 
 class LateRunner:
@@ -309,14 +309,16 @@ def test_a_result_survives_a_store_that_takes_nothing(rig: Rig) -> None:
 # -- what can never be done ends in hands
 
 
-def test_a_reboot_that_is_never_allowed_is_handed_over(rig: Rig) -> None:
+def test_a_reboot_that_is_never_allowed_is_handed_over(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, policy=bolder(verify_timeout_seconds=120.0))
     for _ in range(60):
         rig.cluster.scheduler.disturbances.fail_next("reboot", ForbiddenError("not an administrator"))
     rig.xid("n01")
-    rig.run_until(lambda: rig.state() is State.HANDED_OVER, limit=2100)
+    rig.run_until(lambda: rig.state() is State.HANDED_OVER, limit=300)
     assert rig.our_verbs() == ["cordon"]
     with rig.store.transaction(read_only=True) as tx:
         assert tx.open_intents("i-1") == []
+    rig.close()
 
 
 def test_a_slow_scheduler_clock_does_not_reboot_twice(rig: Rig) -> None:

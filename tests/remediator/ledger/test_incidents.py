@@ -56,6 +56,9 @@ def test_an_incident_comes_back_as_it_was(ledger: Ledger) -> None:
         assert tx.incident("inc-0") is None
 
 
+NOT_STORED = {"contested"}  # what the world makes of an agent's words, anew after each start
+
+
 @pytest.mark.parametrize(
     ("record", "table", "elsewhere"),
     [
@@ -68,7 +71,8 @@ def test_an_incident_comes_back_as_it_was(ledger: Ledger) -> None:
     ],
 )
 def test_every_field_of_a_record_has_its_column(record: type, table: object, elsewhere: set[str]) -> None:
-    assert {field.name for field in dataclasses.fields(record)} | elsewhere == set(table.c.keys())
+    stored = {field.name for field in dataclasses.fields(record)} - NOT_STORED
+    assert stored | elsewhere == set(table.c.keys())
 
 
 def test_every_incident_field_is_written() -> None:
