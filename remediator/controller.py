@@ -17,7 +17,7 @@ from fleet.findings import GateName, IncidentState, Severity, Step
 from fleet.marks import comment_note
 from fleet.scheduler import Owner, SchedulerBackend
 from remediator import recorder
-from remediator.evaluate import Evaluator, worst
+from remediator.evaluate import Evaluator, Weighing, worst
 from remediator.executor import Hands, Runner, Task
 from remediator.gates import GateResult, blocking
 from remediator.lease import RemainingLease
@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
 #: Moves that follow one another without waiting for the outside are made in one pass, up to this many.
 MAX_MOVES_A_PASS = 8
+#: How many items of a batch that failed are weighed one by one in a pass.
+WEIGHED_ALONE = 50
 #: After this share of its term the lease is renewed within a pass.
 RENEW_SHARE = 0.2
 #: Gates that only say "not yet" or "somebody is at it": no reason to page although a fatal node is blocked.
@@ -127,8 +129,8 @@ class Controller:
         if not self._lead():
             return Pass(leading=False)
         self._take_in_results()
+        weighed = self._weigh()
         with self._transaction() as tx:
-            weighed = self._evaluator.process(tx)
             survey = self._planner.survey(tx)
         for finding_id, sentence in weighed.notices:
             self._notifier.notice(f"finding/{finding_id}", sentence)
@@ -149,6 +151,38 @@ class Controller:
             opened=len(weighed.opened),
             open=len(ids),
             holding=holding,
+        )
+
+    def _weigh(self) -> Weighing:
+        """All that is pending, together; if that cannot be done, each item alone, and none for ever."""
+        try:
+            with self._transaction() as tx:
+                return self._evaluator.process(tx)
+        except (LostLeaseError, LedgerUnavailableError):
+            raise
+        except (
+            Exception
+        ):  # boundary: one item, or a defect in weighing it, must not stop all others; told below
+            log.exception("the inbox cannot be weighed as a whole; each item is weighed alone")
+        with self._transaction() as tx:
+            items = tx.pending_inbox(WEIGHED_ALONE)
+        done: list[Weighing] = []
+        for item in items:
+            try:
+                with self._transaction() as tx:
+                    done.append(self._evaluator.process(tx, items=[item]))
+            except (LostLeaseError, LedgerUnavailableError):
+                raise
+            except Exception as error:  # boundary: see above
+                log.exception("inbox item %d cannot be weighed", item.id)
+                with self._transaction() as tx:
+                    self._evaluator.skip(tx, item, error)
+                self._notifier.page("inbox", f"a stored {item.kind} could not be weighed: {error}")
+        return Weighing(
+            sum(w.items for w in done),
+            sum(w.findings for w in done),
+            tuple(opened for w in done for opened in w.opened),
+            tuple(notice for w in done for notice in w.notices),
         )
 
     def _lead(self) -> bool:

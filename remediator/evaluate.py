@@ -7,7 +7,7 @@ finding's id is made of rule, target and boot, weighing it again joins what is t
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,9 +74,11 @@ class Evaluator:
         self._clock = clock
         self._incident_id = incident_id
 
-    def process(self, tx: LedgerTransaction, limit: int = 500) -> Weighing:
-        """Weigh up to ``limit`` pending items inside ``tx``."""
-        items = tx.pending_inbox(limit)
+    def process(
+        self, tx: LedgerTransaction, limit: int = 500, items: Sequence[InboxItem] | None = None
+    ) -> Weighing:
+        """Weigh up to ``limit`` pending items (or just ``items``) inside ``tx``."""
+        items = tx.pending_inbox(limit) if items is None else items
         if not items:
             return Weighing(0, 0)
         findings = 0
@@ -96,6 +98,12 @@ class Evaluator:
             done.append(item.id)
         tx.mark_processed(done, self._clock.now())
         return Weighing(len(done), findings, tuple(opened), tuple(self._notices))
+
+    def skip(self, tx: LedgerTransaction, item: InboxItem, error: Exception) -> None:
+        """An item that can never be weighed: told, and out of the way of those behind it."""
+        text = f"a stored {item.kind} (inbox {item.id}) cannot be weighed and is skipped: {error}"
+        self._note(tx, item.node or "-", text)
+        tx.mark_processed([item.id], self._clock.now())
 
     # -- events
 
@@ -245,7 +253,8 @@ class Evaluator:
             StepRecord(
                 at=self._clock.now(),
                 phase=Phase.DECISION,
-                reason=sentence,
+                # Half of a surrogate pair is legal in JSON and in no database.
+                reason=sentence.encode("utf-8", "backslashreplace").decode("utf-8"),
                 node=node,
                 incident=incident,
                 payload=payload,
