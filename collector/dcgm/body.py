@@ -177,7 +177,7 @@ class Body:
         held = self.workloads.setdefault(own, Workloads())
         if len(held) >= MAX_WORKLOADS_PER_GPU:
             message = f"more than {MAX_WORKLOADS_PER_GPU} jobs and pods on one GPU: the rest is not kept"
-            self._tally.add(ProblemReason.TOO_LARGE, message, count=1)
+            self._tally.add(ProblemReason.PARTIAL, message, count=1)
             return
         if said.job:
             held.jobs[said.job] = None

@@ -86,22 +86,26 @@ def is_exporter_pod(name: str) -> bool:
 
 def read_labels(labels: Labels) -> Subject:
     """The labels of one line, read. Nothing is guessed: what is malformed is None."""
-    uuid, mig = _gpu(labels)
-    index = _index(labels)
+    renamed = {
+        name.removeprefix("exported_"): v for name, v in labels.items() if name.startswith("exported_")
+    }
+    own = {**labels, **renamed} if renamed else labels
+    uuid, mig = _gpu(own)
+    pci = _first(own, "pci_bus_id", "pci")
     identity = Identity(
-        host=_host(labels),
+        host=_host(own),
         uuid=uuid,
-        index=index,
-        pci=normalise_pci(_first(labels, "pci_bus_id", "pci") or ""),
+        index=_index(own),
+        pci=None if pci is None else normalise_pci(pci),
         mig=mig,
-        series=_series(labels),
+        series=_series(own),
     )
     return Subject(
         identity=identity,
-        workload=_workload(labels),
-        model=_first(labels, *_MODELS),
-        driver=_first(labels, *_DRIVERS),
-        federated=any(name.startswith("exported_") for name in labels),
+        workload=_workload(labels, _first(own, *_JOBS)),
+        model=_first(own, *_MODELS),
+        driver=_first(own, *_DRIVERS),
+        federated=bool(renamed),
         other_entity=not identity.names_gpu and any(n in labels for n in ("nvswitch", "cpu", "cpucore")),
         info={name: labels[name] for name in ("model", "driver", "vbios") if name in labels},
     )
@@ -109,7 +113,7 @@ def read_labels(labels: Labels) -> Subject:
 
 def _first(labels: Labels, *names: str) -> str | None:
     for name in names:
-        value = labels.get(f"exported_{name}") or labels.get(name)
+        value = labels.get(name)
         if value:
             return value
     return None
@@ -162,8 +166,7 @@ def _series(labels: Labels) -> tuple[tuple[str, str], ...]:
     return tuple(kept)
 
 
-def _workload(labels: Labels) -> Workload:
-    job = _first(labels, *_JOBS)
+def _workload(labels: Labels, job: str | None) -> Workload:
     pod = labels.get("exported_pod") or labels.get("exported_pod_name")
     exported = None
     if pod:

@@ -28,18 +28,21 @@ class Tally:
     def __init__(self, node: str | None) -> None:
         self._node = node
         self._problems: dict[tuple[ProblemReason, GpuRef], Problem] = {}
+        self._counts: dict[tuple[ProblemReason, GpuRef], int] = {}
 
     def add(self, reason: ProblemReason, message: str, *, count: int, gpu: GpuRef = _NO_GPU) -> None:
         """``count``: the records skipped. Beyond some hundreds, problems are no longer told by GPU."""
         if count <= 0:
             return
-        if (reason, gpu) not in self._problems and len(self._problems) >= _MAX_PROBLEMS:
+        key = (reason, gpu)
+        if key not in self._counts and len(self._counts) >= _MAX_PROBLEMS:
             gpu = _NO_GPU
-        known = self._problems.get((reason, gpu))
+            key = (reason, gpu)
+        known = self._counts.get(key)
+        self._counts[key] = count + (known or 0)
         if known is not None:
-            self._problems[reason, gpu] = replace(known, count=known.count + count)
             return
-        self._problems[reason, gpu] = Problem(
+        self._problems[key] = Problem(
             source=SOURCE,
             reason=reason,
             message=message,
@@ -47,9 +50,11 @@ class Tally:
             gpu=gpu.uuid,
             index=gpu.index,
             pci=gpu.pci,
-            count=count,
         )
 
     def problems(self, node: str | None) -> tuple[Problem, ...]:
         """``node``: whose they are, where the body said it only later."""
-        return tuple(replace(p, node=p.node if p.node is not None else node) for p in self._problems.values())
+        return tuple(
+            replace(problem, count=self._counts[key], node=node if problem.node is None else problem.node)
+            for key, problem in self._problems.items()
+        )

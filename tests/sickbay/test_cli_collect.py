@@ -145,3 +145,23 @@ def test_a_source_that_fails_whole_exits_1(monkeypatch: pytest.MonkeyPatch) -> N
     result = run("slurm")
     assert result.exit_code == 1
     assert "no answer" in result.stderr
+
+
+def test_a_captured_exporter_answer_goes_to_its_reader(tmp_path: Path) -> None:
+    line = b'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1",Hostname="dcgm-exporter-x7k2p"} 41\n'
+    inventory = tmp_path / "inventory.json"
+    inventory.write_text('{"node": "n01", "aliases": ["dcgm-exporter-x7k2p"], "expected_gpus": 8}')
+    sample, problem = lines(run("dcgm", "--input", "-", "--inventory", str(inventory), stdin=line))
+    assert (sample["node"], sample["gpu"], sample["signal"], sample["value"]) == (
+        "n01",
+        "GPU-1",
+        "gpu_temperature_celsius",
+        41.0,
+    )
+    assert (problem["reason"], problem["count"]) == ("partial", 7)
+
+    cut = tmp_path / "answer.om"
+    cut.write_bytes(line)
+    reasons = [r["reason"] for r in lines(run("dcgm", "--input", str(cut), "--node", "n01")) if "reason" in r]
+    assert "truncated" in reasons
+    assert run("dcgm", "--input", "-", "--inventory", "/does/not/exist", stdin=line).exit_code == 2

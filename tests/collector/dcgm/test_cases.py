@@ -264,7 +264,7 @@ def test_b20_label_churn_is_folded() -> None:
     assert {s.gpu for s in samples(reading)} == {f"GPU-{i:032x}" for i in range(16)}
     assert len(samples(reading)) == 16
     assert all(len(held) <= 256 for held in pods(reading).values())
-    assert problems(reading) == {ProblemReason.TOO_LARGE: 20_000 - 16 * 256}
+    assert problems(reading) == {ProblemReason.PARTIAL: 20_000 - 16 * 256}
 
 
 def test_b20_a_line_without_end_is_not_kept() -> None:
