@@ -22,7 +22,7 @@ from remediator.world import World
 
 MAX_BOOT_ID_CHARS = 128
 #: A heartbeat that says nothing new is written down this often: 10,000 nodes must not cost 700 commits/s.
-CONTACT_WRITE_SECONDS = 60.0
+CONTACT_WRITE_SECONDS = 30.0
 
 
 class UnknownNodeError(SickbayError):

@@ -128,24 +128,30 @@ class World:
         A boot never comes back: if one does, two machines have the name, and neither is believed for a while.
         """
         with self._lock:
-            before = self._contacts.get(contact.node)
-            if before is not None and before.boot_id == contact.boot_id:
-                contact = replace(contact, first_seen_boot=before.first_seen_boot)
-            elif before is not None:
-                former = self._former.get(contact.node, ())
-                if contact.boot_id in former:
-                    self._contested_at[contact.node] = contact.last_seen
-                self._former[contact.node] = (before.boot_id, *former)[:MAX_FORMER_BOOTS]
-            at = self._contested_at.get(contact.node)
-            if at is not None and contact.last_seen - at < CONTESTED_SECONDS:
-                contact = replace(contact, contested=True)
-            self._contacts[contact.node] = contact
-            return contact
+            return self._hear(contact)
+
+    def _hear(self, contact: AgentContact) -> AgentContact:
+        before = self._contacts.get(contact.node)
+        if before is not None and before.boot_id == contact.boot_id:
+            contact = replace(contact, first_seen_boot=before.first_seen_boot)
+        elif before is not None:
+            former = self._former.get(contact.node, ())
+            if contact.boot_id in former:
+                self._contested_at[contact.node] = contact.last_seen
+            self._former[contact.node] = (before.boot_id, *former)[:MAX_FORMER_BOOTS]
+        at = self._contested_at.get(contact.node)
+        if at is not None and contact.last_seen - at < CONTESTED_SECONDS:
+            contact = replace(contact, contested=True)
+        self._contacts[contact.node] = contact
+        return contact
 
     def load_contacts(self, contacts: Mapping[str, AgentContact]) -> None:
-        """At start: what the ledger remembers, unless an agent has spoken since."""
+        """What the ledger remembers, where it is newer: agents may speak to another controller than this."""
         with self._lock:
-            self._contacts = {**contacts, **self._contacts}
+            for node, contact in contacts.items():
+                known = self._contacts.get(node)
+                if known is None or contact.last_seen > known.last_seen:
+                    self._hear(contact)
 
     def contact(self, node: str) -> AgentContact | None:
         with self._lock:

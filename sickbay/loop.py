@@ -134,6 +134,15 @@ class ControlLoop:
             self._app.metrics.last_read.set(time.time())
         else:
             self._app.metrics.read_failures.inc()
+        self._hear_of_agents()
+
+    def _hear_of_agents(self) -> None:
+        """Agents may push to the standby: what it stored is our knowledge too."""
+        try:
+            with self._app.store.transaction(read_only=True) as tx:
+                self._app.world.load_contacts(tx.agents())
+        except SickbayError as error:
+            log.warning("the agents' last words could not be read from the store: %s", error)
 
     def _watch(self) -> None:
         age = time.monotonic() - self._last_pass
