@@ -107,7 +107,8 @@ class ThreadRunner:
         ended = [(key, task, future) for key, (task, future) in self._running.items() if future.done()]
         for key, _, _ in ended:
             del self._running[key]
-        return [(task, future.result()) for _, task, future in ended]
+        # What was dropped at a stop has no result: its open intent tells the next start.
+        return [(task, future.result()) for _, task, future in ended if not future.cancelled()]
 
     def close(self) -> None:
         """Stop taking tasks; what runs is left to its own deadline. Open intents tell the next start."""

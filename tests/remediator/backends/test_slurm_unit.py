@@ -553,3 +553,31 @@ def test_an_outage_is_no_answer() -> None:
         backend(slurm).requeue(REQUEST)
     assert isinstance(caught.value, BackendError)
     assert caught.value.retryable
+
+
+def test_a_requeue_that_may_not_begin_leaves_a_running_job_and_frees_a_held_one() -> None:
+    let_go = replace(REQUEST, begin=False)
+    assert decide(RUNNING, let_go, now=NOW).next is Next.REFUSED
+    assert decide(replace(RUNNING, state="completing"), let_go, now=NOW).next is Next.WAIT
+    freed = decide(HELD, let_go, now=NOW)
+    assert (freed.next, freed.release) == (Next.FREE, True)
+    slurm = FakeSlurm(jobs=[running()])
+    assert backend(slurm).requeue(let_go).state is RequeueState.REFUSED
+    assert slurm.writes == []
+
+
+def test_no_write_is_begun_without_enough_of_the_lease() -> None:
+    def too_late(deadline: float) -> None:
+        raise UnavailableError(f"not called: 0.1 s of our lease are left, the call may take {deadline:g} s")
+
+    slurm = FakeSlurm(jobs=[running()])
+    client = SlurmClient(env={}, clock=ManualClock(NOW), runner=slurm, base_env={}, may_act=too_late)
+    here = SlurmBackend(client, ManualClock(NOW))
+    for write in (
+        lambda: here.cordon("n1", MARK),
+        lambda: here.annotate("n1", "sickbay: x"),
+        lambda: here.requeue(REQUEST),
+    ):
+        with pytest.raises(UnavailableError, match="the call may take 10 s"):
+            write()
+    assert slurm.writes == []
