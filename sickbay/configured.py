@@ -15,6 +15,9 @@ from rules.model import Catalogue
 from sickbay.config import Config
 from sickbay.config.hostlist import expand_hostlist
 
+# A write is begun only while more of the lease is left than the call may take.
+_KUBERNETES_SECONDS, _SHARE_OF_LEASE = 10.0, 0.6
+
 
 def backend_from(config: Config, clock: Clock, remaining: RemainingLease) -> SchedulerBackend:
     """The scheduler backend the configuration names. It asks ``remaining`` before each write."""
@@ -46,7 +49,13 @@ def _kubernetes(config: Config, clock: Clock, remaining: RemainingLease) -> Sche
 
     settings = config.scheduler.kubernetes
     credentials = load_credentials(settings.kubeconfig, settings.context)
-    client = KubernetesClient(credentials, clock=clock, max_qps=settings.max_qps, may_act=remaining.require)
+    client = KubernetesClient(
+        credentials,
+        clock=clock,
+        timeout_seconds=min(_KUBERNETES_SECONDS, config.lease.duration_seconds * _SHARE_OF_LEASE),
+        max_qps=settings.max_qps,
+        may_act=remaining.require,
+    )
     return KubernetesBackend(client, clock)
 
 
