@@ -35,8 +35,10 @@ class Pool:
             return node.name in self.nodes
         if self.partition is not None:
             return self.partition in node.partitions
-        # No scheduler here reports labels yet: a label selects nothing rather than everything.
-        return self.label is None
+        if self.label is not None:
+            key, _, value = self.label.partition("=")
+            return node.labels.get(key) == value
+        return True
 
     def unavailable_limit(self, size: int) -> int:
         """max(1, floor(percent x N)): one node may always be repaired."""

@@ -155,3 +155,20 @@ def test_every_gate_has_a_name_of_the_closed_list_and_a_sentence() -> None:
     assert {gate.name for gate in ALL_GATES} == set(GateName) - {GateName.CAPACITY}
     for result in evaluate(Step.CORDON, gate_input()):
         assert len(result.reason) > 8  # a sentence, not a word
+
+
+@pytest.mark.parametrize(
+    ("pool", "matches"),
+    [
+        (Pool(name="p", label="gpu=h100"), True),
+        (Pool(name="p", label="gpu=a100"), False),
+        (Pool(name="p", label="rack=r1"), False),
+        (Pool(name="p", partition="gpu"), True),
+        (Pool(name="p", partition="cpu"), False),
+        (Pool(name="p", nodes=frozenset({"n01"})), True),
+        (Pool(name="p", nodes=frozenset({"n02"})), False),
+        (Pool(name="p"), True),
+    ],
+)
+def test_what_a_pool_selects(pool: Pool, matches: bool) -> None:
+    assert pool.matches(node(labels={"gpu": "h100"})) is matches
