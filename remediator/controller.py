@@ -15,7 +15,7 @@ from fleet.clock import Clock
 from fleet.errors import BackendError
 from fleet.findings import GateName, IncidentState, Severity, Step
 from fleet.marks import comment_note
-from fleet.scheduler import Owner, SchedulerBackend
+from fleet.scheduler import Owner, SchedulerBackend, SchedulerSnapshot
 from remediator import recorder
 from remediator.evaluate import Evaluator, Weighing, worst
 from remediator.executor import Hands, Runner, Task
@@ -30,6 +30,7 @@ from remediator.ledger import (
 )
 from remediator.lifecycle import Act, Move, Settle
 from remediator.notify import Notifier
+from remediator.orphans import orphans
 from remediator.planning import Assessment, Planner, Survey
 from remediator.records import (
     IncidentRecord,
@@ -97,6 +98,7 @@ class Controller:
         self._holder = holder
         self._lease: Lease | None = None
         self._renew_at = 0.0
+        self._searched: SchedulerSnapshot | None = None
         self._not_before: dict[str, float] = {}
         self._results: list[tuple[Task, StepResult]] = []
 
@@ -132,6 +134,7 @@ class Controller:
         weighed = self._weigh()
         with self._transaction() as tx:
             survey = self._planner.survey(tx)
+            self._tell_orphans(tx)
         for finding_id, sentence in weighed.notices:
             self._notifier.notice(f"finding/{finding_id}", sentence)
         holding = 0
@@ -152,6 +155,14 @@ class Controller:
             open=len(ids),
             holding=holding,
         )
+
+    def _tell_orphans(self, tx: LedgerTransaction) -> None:
+        snapshot = self._world.snapshot
+        if snapshot is None or snapshot is self._searched:
+            return
+        self._searched = snapshot
+        for key, sentence in orphans(snapshot, tx):
+            self._notifier.page(key, sentence)
 
     def _weigh(self) -> Weighing:
         """All that is pending, together; if that cannot be done, each item alone, and none for ever."""

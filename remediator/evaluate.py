@@ -73,12 +73,14 @@ class Evaluator:
         self._world = world
         self._clock = clock
         self._incident_id = incident_id
+        self._waiting = 0
 
     def process(
         self, tx: LedgerTransaction, limit: int = 500, items: Sequence[InboxItem] | None = None
     ) -> Weighing:
         """Weigh up to ``limit`` pending items (or just ``items``) inside ``tx``."""
-        items = tx.pending_inbox(limit) if items is None else items
+        # Items that had to wait lie in front of newer ones and must not crowd them out.
+        items = tx.pending_inbox(limit + self._waiting) if items is None else items
         if not items:
             return Weighing(0, 0)
         findings = 0
@@ -97,6 +99,7 @@ class Evaluator:
                 self._alert(tx, item)
             done.append(item.id)
         tx.mark_processed(done, self._clock.now())
+        self._waiting = len(items) - len(done)
         return Weighing(len(done), findings, tuple(opened), tuple(self._notices))
 
     def skip(self, tx: LedgerTransaction, item: InboxItem, error: Exception) -> None:

@@ -17,6 +17,7 @@ from fleet.scheduler import RequeueRequest, RequeueState
 from remediator.executor import Task, attempt
 from remediator.lease import RemainingLease
 from remediator.ledger import Ledger, LedgerUnavailableError
+from remediator.lifecycle import mark_of
 from remediator.records import Outcome, Phase
 from remediator.steps import StepResult
 from sickbay.assembly import assemble
@@ -336,3 +337,37 @@ def test_a_slow_scheduler_clock_does_not_reboot_twice(rig: Rig) -> None:
     rig.cluster.fleet.silence_agent("n01", 60)
     rig.tick(120)
     assert rig.our_verbs().count("reboot") == 1
+
+
+# -- drains that nobody stands for
+
+
+def orphan_pages(rig: Rig) -> list[str]:
+    return [text for _, key, text in rig.app.notifier.pages if key.startswith("orphan/")]
+
+
+def test_a_cordon_that_lands_after_its_incident_is_told_to_a_person(rig: Rig) -> None:
+    rig.xid("n01")
+    rig.cluster.scheduler.disturbances.fail_next("cordon", UnavailableError("no answer in time"))
+    rig.run_until(lambda: rig.state() is State.CORDONING)
+    rig.app.service.cancel("i-1", author="alice", reason="false alarm")
+    rig.run_until(lambda: rig.state() is State.CANCELLED)
+    rig.tick(2)
+    assert orphan_pages(rig) == []
+    rig.cluster.scheduler._state.drain("n01", mark_of(rig.incident()).reason(), "sickbay")
+    rig.tick(5)
+    assert len(orphan_pages(rig)) == 1
+    assert "n01 is drained under our mark of incident i-1, which is cancelled" in orphan_pages(rig)[0]
+    assert rig.our_verbs() == []
+
+
+def test_what_we_return_cancel_or_hand_over_is_no_orphan(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.xid("n01")
+    rig.run_until(lambda: rig.state() is State.RETURNED)
+    rig.cluster.fleet.lose_gpu("n02", 3, back_after_reboot=False)
+    rig.xid("n02")
+    rig.run_until(lambda: rig.incidents()[0].state is State.HANDED_OVER)
+    rig.tick(5)
+    assert orphan_pages(rig) == []
+    rig.close()

@@ -11,7 +11,17 @@ import pytest
 from fleet.findings import IncidentState as State
 from remediator import evaluate
 from remediator.ledger import LedgerUnavailableError
+from remediator.records import InboxEvent
 from tests.support.rig import Rig
+
+EVENT = {
+    "kind": "xid",
+    "code": 79,
+    "node": "n01",
+    "pci": "0000:5d:00.0",
+    "time": 1_767_225_600.0,
+    "message": "GPU has fallen off the bus.",
+}
 
 
 @pytest.fixture
@@ -89,3 +99,36 @@ def test_a_spool_of_earlier_boots_reboots_nobody(rig: Rig) -> None:
     rig.tick(10)
     assert rig.incidents() == []
     assert rig.our_verbs() == []
+
+
+def test_what_has_to_wait_does_not_crowd_out_what_is_new(rig: Rig) -> None:
+    """Faults of a node whose incident is being cancelled wait for its end; others do not."""
+    rig.xid("n01")
+    rig.run_until(lambda: rig.our_verbs("n01") == ["cordon"])
+    rig.app.service.cancel("i-1", author="alice", reason="false alarm")
+    rig.app.service.pause(pool=None, author="alice", reason="and nothing else", expires_in_seconds=None)
+    contact = rig.app.world.contact("n01")
+    assert contact is not None
+    events = [
+        InboxEvent(
+            node="n01",
+            boot_id=contact.boot_id,
+            sequence=100 + number,
+            payload={**EVENT, "boot_id": contact.boot_id},
+        )
+        for number in range(8)
+    ]
+    with rig.store.transaction() as tx:
+        tx.add_events(events, rig.clock.now())
+    rig.xid("n02")
+    contact_2 = dict(rig.cluster.agents.contact("n02") or {})
+    rig.app.service.ingest_events("n02", contact_2, [rig._pending.pop()[1]])
+    for _ in range(3):
+        with rig.store.transaction() as tx:
+            rig.app.controller._evaluator.process(tx, limit=4)
+    assert [i.node for i in rig.incidents()] == ["n02", "n01"]
+    assert depth(rig) == 8
+    rig.app.service.resume(pool=None, author="alice", reason="")
+    rig.tick(5)
+    assert depth(rig) == 0
+    assert [i.node for i in rig.incidents()] == ["n01", "n02", "n01"]
