@@ -227,7 +227,8 @@ def _uncordoned(tx: LedgerTransaction, incident: IncidentRecord, now: float) -> 
         "cancelled" if cancelled else "verified and returned",
         until=None if cancelled else incident.repair_started_at or incident.state_since,
     )
-    state = IncidentState.CANCELLED if incident.cancelled_by is not None else IncidentState.PROBATION
+    _abandon_open_intents(tx, incident, now, "the node was given back")
+    state = IncidentState.CANCELLED if cancelled else IncidentState.PROBATION
     return replace(_enter(incident, state, now), returned_at=now)
 
 
