@@ -40,7 +40,7 @@ def render_policy(catalogue: Catalogue) -> str:
     parts = [_HEAD]
     parts.append("## Rules\n")
     parts.append("| rule | severity | response | repair | ends by | codes |\n|---|---|---|---|---|---|")
-    parts += [_rule_row(rule, catalogue) for rule in catalogue.rules]
+    parts += [_rule_row(rule, catalogue) for rule in catalogue.rules if rule.when is None]
     parts.append("\n## For human triage\n")
     parts.append(
         "Nothing is published that a machine could safely do about these codes, or the sources contradict "

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 import yaml
 
+from collector.signals import SignalKind, load_signals
 from rules.metrics.conditions import (
     Absence,
     Clearing,
@@ -26,7 +27,6 @@ from rules.metrics.conditions import (
     Test,
     Threshold,
 )
-from rules.metrics.signals import SIGNALS
 from rules.reader import Reader
 
 MAX_WINDOW_SECONDS = 6 * 3600.0
@@ -81,7 +81,7 @@ def _share(reader: Reader, node: yaml.Node) -> Test | None:
     if fields is None:
         return None
     share = Share(
-        signal=_signal(reader, fields["signal"]),
+        signal=_signal(reader, fields["signal"], SignalKind.BITMASK),
         mask=reader.mask(fields["mask"], "mask"),
         above=reader.number(fields["above"], "above", 0, 0.999),
         window_seconds=reader.number(fields["window_seconds"], "window_seconds", 1, MAX_WINDOW_SECONDS),
@@ -96,11 +96,8 @@ def _increase(reader: Reader, node: yaml.Node) -> Test | None:
     fields = _fields(reader, node, "increase", ("signal", "above", "window_seconds"))
     if fields is None:
         return None
-    signal = _signal(reader, fields["signal"])
-    if signal and not signal.endswith("_total"):
-        reader.complain(fields["signal"], f"{signal} is no counter (those end in _total)")
     return Increase(
-        signal=signal,
+        signal=_signal(reader, fields["signal"], SignalKind.COUNTER),
         above=reader.number(fields["above"], "above", 0, _ANY),
         window_seconds=reader.number(fields["window_seconds"], "window_seconds", 1, MAX_WINDOW_SECONDS),
     )
@@ -168,9 +165,13 @@ def _fields(reader: Reader, node: yaml.Node, what: str, keys: tuple[str, ...]) -
     return fields if len(fields) == len(keys) else None
 
 
-def _signal(reader: Reader, node: yaml.Node) -> str:
+def _signal(reader: Reader, node: yaml.Node, kind: SignalKind | None = None) -> str:
     name = reader.text(node, "signal")
-    if name and name not in SIGNALS:
-        reader.complain(node, f"no signal is called {name[:80]!r}; names are in base units, without a prefix")
+    signal = load_signals().get(name)
+    if signal is None:
+        if name:
+            reader.complain(node, f"no signal is called {name[:80]!r}; names are ours, without a prefix")
         return ""
+    if kind is not None and signal.kind is not kind:
+        reader.complain(node, f"{name} is a {signal.kind}, and a {kind} is needed here")
     return name
