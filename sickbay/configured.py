@@ -15,7 +15,8 @@ from rules.model import Catalogue
 from sickbay.config import Config
 from sickbay.config.hostlist import expand_hostlist
 
-# A write is begun only while more of the lease is left than the call may take.
+# A write is begun only while more of the lease is left than the call may take: where the lease is short, the
+# call gets less time, since otherwise nothing could ever be begun.
 _KUBERNETES_SECONDS, _SHARE_OF_LEASE = 10.0, 0.6
 
 
@@ -33,6 +34,7 @@ def backend_from(config: Config, clock: Clock, remaining: RemainingLease) -> Sch
     client = SlurmClient(
         env=dict(slurm.env),
         timeout_seconds=slurm.timeout_seconds,
+        action_timeout_seconds=min(slurm.timeout_seconds, config.lease.duration_seconds * _SHARE_OF_LEASE),
         read_rpc_per_second=slurm.read_rpc_per_second,
         action_rpc_per_second=slurm.action_rpc_per_second,
         clock=clock,

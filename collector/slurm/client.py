@@ -60,7 +60,8 @@ class SlurmClient:
 
     ``env`` is what the configuration sets for the commands (SLURM_CONF); ``base_env`` is what they inherit
     otherwise. ``timeout_seconds`` is the deadline of one command; waiting for a token may take as long again.
-    ``may_act`` is asked right before each write, with its deadline, and raises if it must not be begun.
+    ``action_timeout_seconds`` is a write's deadline, where it must be shorter. ``may_act`` is asked right
+    before each write, with that deadline, and raises if it must not be begun.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class SlurmClient:
         env: Mapping[str, str],
         clock: Clock,
         timeout_seconds: float = 10.0,
+        action_timeout_seconds: float | None = None,
         read_rpc_per_second: float = 2.0,
         action_rpc_per_second: float = 20.0,
         base_env: Mapping[str, str] | None = None,
@@ -77,6 +79,7 @@ class SlurmClient:
     ) -> None:
         self._env = clean_environment(os.environ if base_env is None else base_env, env)
         self._timeout = timeout_seconds
+        self._action_timeout = timeout_seconds if action_timeout_seconds is None else action_timeout_seconds
         self._clock = clock
         self._runner = runner
         self._may_act = may_act
@@ -107,8 +110,8 @@ class SlurmClient:
         Raises like ``read``; UnavailableError here means that the outcome is unknown.
         """
         self._actions.acquire(self._timeout)
-        self._may_act(self._timeout)
-        answer = self._run(argv)
+        self._may_act(self._action_timeout)
+        answer = self._run(argv, self._action_timeout)
         if answer.kind in (AnswerKind.OK, AnswerKind.VERIFY):
             return answer
         raise _ERRORS[answer.kind](f"{_what(argv)}: {answer.text}")
@@ -129,11 +132,12 @@ class SlurmClient:
         error = _ERRORS.get(answer.kind, UnavailableError)
         raise error(f"{_what(argv)}: {answer.text}")
 
-    def _run(self, argv: Sequence[str]) -> Answer:
+    def _run(self, argv: Sequence[str], timeout_seconds: float | None = None) -> Answer:
         started = self._clock.monotonic()
         kind = "failed"
         try:
-            done = self._runner(argv, env=self._env, timeout_seconds=self._timeout)
+            deadline = self._timeout if timeout_seconds is None else timeout_seconds
+            done = self._runner(argv, env=self._env, timeout_seconds=deadline)
             answer = classify(done.rc, done.stdout, done.stderr)
             kind = answer.kind.value
             return answer

@@ -118,7 +118,7 @@ def find_warnings(config: AgentConfig) -> list[Remark]:
             Remark(
                 ("lease", "duration_seconds"),
                 f"{config.lease.duration_seconds:g} s is not longer than scheduler.slurm.timeout_seconds "
-                f"({scheduler.slurm.timeout_seconds:g} s), so it may end during a call; make it longer",
+                f"({scheduler.slurm.timeout_seconds:g} s), so a write gets only part of that; make it longer",
             )
         )
     http = config.http

@@ -207,3 +207,25 @@ def test_a_missing_tool_is_a_problem_of_the_reading(monkeypatch: pytest.MonkeyPa
     assert not reading.ok
     assert [problem.reason for problem in reading.problems] == [ProblemReason.TOOL_MISSING]
     assert issubclass(ToolMissingError, UnavailableError)
+
+
+def test_a_write_may_have_a_deadline_of_its_own_and_asks_for_just_that() -> None:
+    asked: list[float] = []
+    deadlines: list[float] = []
+
+    def run(argv: Sequence[str], *, env: Mapping[str, str], timeout_seconds: float) -> Completed:
+        deadlines.append(timeout_seconds)
+        return Completed(tuple(argv), 0, b"x", b"", 0.0)
+
+    slurm = SlurmClient(
+        env={},
+        clock=ManualClock(),
+        runner=run,
+        base_env={},
+        timeout_seconds=10.0,
+        action_timeout_seconds=3.0,
+        may_act=asked.append,
+    )
+    slurm.act(["scontrol", "reboot", "n1"])
+    slurm.read(["sinfo"])
+    assert (asked, deadlines) == ([3.0], [3.0, 10.0])
