@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sickbay.config import AgentConfig, ConfigError, load_config
+from sickbay.config import AgentConfig, Config, ConfigError, load_config
 from sickbay.tokens import agent_token, read_secret
 
 _UNSET = "-"
@@ -34,19 +35,54 @@ def check(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,  # noqa: FBT002 - a flag
 ) -> None:
-    """Validate a configuration file."""
+    """Validate a configuration file, and the rule files that it names."""
     try:
-        config = load_config(file, "agent") if agent else load_config(file)
+        config = _load(file, agent=agent)
+        warnings = [*config.warnings, *_rule_warnings(config)]
     except ConfigError as error:
         if as_json:
             typer.echo(json.dumps({"ok": False, "problems": list(error.lines), "warnings": []}))
         raise
     if as_json:
-        typer.echo(json.dumps({"ok": True, "problems": [], "warnings": list(config.warnings)}))
+        typer.echo(json.dumps({"ok": True, "problems": [], "warnings": warnings}))
         return
     _summary(config, file)
-    for line in config.warnings:
+    for line in warnings:
         typer.echo(f"warning: {line}", err=True)
+
+
+def _load(file: Path, *, agent: bool) -> AgentConfig:
+    if agent:
+        return load_config(file, "agent")
+    try:
+        return load_config(file)
+    except ConfigError as error:
+        raise ConfigError([*error.lines, *_hint_for_an_agent(file)]) from None
+
+
+def _hint_for_an_agent(file: Path) -> list[str]:
+    """A node's file with the agent section alone is no controller's, and fine."""
+    try:
+        alone = load_config(file, "agent")
+    except ConfigError:
+        return []
+    if alone.cluster or alone.scheduler is not None or alone.metrics is not None:
+        return []
+    return [f"{file}: as an agent's file it is fine: check those with --agent"]
+
+
+def _rule_warnings(config: AgentConfig) -> Sequence[str]:
+    if not isinstance(config, Config):
+        return ()
+    from rules.catalogue import load_catalogue  # noqa: PLC0415 - an agent's file needs no rules
+    from rules.errors import CatalogueError  # noqa: PLC0415
+    from sickbay.config_rules import unknown_rules  # noqa: PLC0415
+
+    try:
+        catalogue = load_catalogue(tuple(config.rules.directories))
+    except CatalogueError as error:
+        raise ConfigError([str(problem) for problem in error.problems] or [str(error)]) from None
+    return unknown_rules(config, catalogue)
 
 
 def print_token(

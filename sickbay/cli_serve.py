@@ -20,6 +20,7 @@ from remediator.ledger import open_ledger
 from sickbay.assembly import assemble
 from sickbay.config import load_config
 from sickbay.config.types import split_listen
+from sickbay.config_rules import unknown_rules
 from sickbay.configured import backend_from, catalogue_from, policy_from
 from sickbay.http import HttpServer, access_from_book, create_app
 from sickbay.loop import ControlLoop
@@ -72,7 +73,8 @@ def run(path: Path, log_level: str) -> None:
     """Serve until SIGTERM or SIGINT."""
     configure_logging(log_level)
     config = load_config(path)
-    for warning in config.warnings:
+    catalogue = catalogue_from(config)
+    for warning in (*config.warnings, *unknown_rules(config, catalogue)):
         log.warning("%s", warning)
     clock = SystemClock()
     store = open_ledger(config.store.url, clock)
@@ -84,7 +86,7 @@ def run(path: Path, log_level: str) -> None:
         policy=policy_from(config),
         store=store,
         backend=backend_from(config, clock, remaining),
-        catalogue=catalogue_from(config),
+        catalogue=catalogue,
         clock=clock,
         runner=runner,
         remaining=remaining,
