@@ -1,4 +1,4 @@
-"""The demo without a terminal: what acceptance runs."""
+"""The demo without a terminal: what scripts run."""
 
 from __future__ import annotations
 
