@@ -231,7 +231,9 @@ def test_a_gpu_keeps_its_past_when_its_index_moves() -> None:
     """After a loss the cards behind it move up; the UUID is what counts."""
     fleet = MetricFleet()
     fleet.ticks(15, {GPU: {REASONS: 0x40}})
-    fleet.ticks(15, {GPU: {REASONS: 0x40}}, without=[("n01", 0)], indexes={("n01", g): g - 1 for g in (1, 2, 3)})
+    fleet.ticks(
+        15, {GPU: {REASONS: 0x40}}, without=[("n01", 0)], indexes={("n01", g): g - 1 for g in (1, 2, 3)}
+    )
     assert fleet.rules_found == ["gpu-thermal-hw-slowdown", "gpu-vanished"]
     hot = next(found for found in fleet.findings if found.rule == "gpu-thermal-hw-slowdown")
     assert (hot.uuid, hot.evidence["index"], hot.evidence["samples"]) == (uuid("n01", 3), 2, 20)
