@@ -39,6 +39,8 @@ check: setup  ## lint, formatting, types, import contracts
 
 bench: setup services  ## measure; prints what was measured, on what
 	@$(BIN)/python -m benchmarks.event_to_action
+	@$(BIN)/python -m benchmarks.direct_scrape
+	@$(BIN)/python -m benchmarks.metric_rules
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
