@@ -17,7 +17,16 @@ from rules.metrics.conditions import Absence, Increase, MetricCondition, Share
 from rules.metrics.intake import Target
 from rules.metrics.kernels import Judgement, judge
 from rules.metrics.say import Facts, duration, evidence, finding_sentence, place, threshold_text
-from rules.metrics.state import SOURCE, Coverage, Episode, MetricEvaluation, MetricState, Pending, Unknown
+from rules.metrics.state import (
+    SOURCE,
+    Coverage,
+    Episode,
+    MetricEvaluation,
+    MetricState,
+    Pending,
+    Unknown,
+    by_target,
+)
 from rules.metrics.windows import Answer, SampleWindows, TickRef
 from rules.model import ENDED_BY_METRICS, Rule
 
@@ -90,7 +99,7 @@ def evaluate(
         unknown=tuple(answers.unknown[:MAX_LISTED]),
         pending=tuple(answers.pending[:MAX_LISTED]),
         coverage=tuple(answers.coverage),
-        state=MetricState(tuple(sorted(answers.episodes, key=lambda e: (e.rule, e.finding_id)))),
+        state=MetricState(tuple(sorted(answers.episodes, key=by_target))),
     )
 
 

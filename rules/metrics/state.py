@@ -65,7 +65,7 @@ class MetricState:
             for finding in open_findings
             if finding.source == SOURCE
         )
-        return MetricState(tuple(sorted(kept, key=_order)))
+        return MetricState(tuple(sorted(kept, key=by_target)))
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
@@ -81,7 +81,8 @@ class MetricState:
             raise InvalidInputError(f"stored metric state cannot be read ({error}); drop it") from error
 
 
-def _order(episode: Episode) -> tuple[str, str, str, str, str]:
+def by_target(episode: Episode) -> tuple[str, str, str, str, str]:
+    """The order of episodes: it does not depend on when they began."""
     return episode.rule, episode.node, episode.uuid or "", episode.part, episode.finding_id
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -245,3 +246,16 @@ def test_the_evidence_says_how_many_of_the_node_share_it() -> None:
     fleet = MetricFleet()
     fleet.ticks(20, {("n01", gpu): {REASONS: 0x80} for gpu in range(4)})
     assert [found.evidence["alike_on_node"] for found in fleet.findings] == [4, 4, 4, 4]
+
+
+def test_a_card_that_was_moved_has_not_vanished() -> None:
+    from fleet.observations import Reading
+    from tests.support.metric_fleet import samples
+
+    fleet = MetricFleet(nodes=("n01",), gpus=2)
+    fleet.ticks(5)
+    for _ in range(20):
+        fleet.now += STEP
+        moved = [replace(sample, node="n02") for sample in samples("n01", 1, {}, fleet.now)]
+        fleet.take([Reading(samples("n01", 0, {}, fleet.now)), Reading(tuple(moved))])
+    assert fleet.findings == []
