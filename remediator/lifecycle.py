@@ -417,6 +417,8 @@ def _drained(s: Situation) -> Decision:
         return Move(IncidentState.VERIFYING, "the node has rebooted by itself since the fault: verify it")
     if s.jobs and s.jobs_are_fresh:
         return Wait(f"a job appeared on the drained node: {_jobs(s.jobs)}")
+    if s.node is not None and s.node.state is NodeState.DRAINING:
+        return Wait("the scheduler says that work is on the drained node, whatever its list of jobs says")
     return Act(_REPAIR_STEP[repair], why)
 
 
