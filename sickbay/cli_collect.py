@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from fleet.observations import Reading
 
 DEVICE = Path("/dev/kmsg")
 DCGM_URL = "http://127.0.0.1:9400/metrics"  # dcgm-exporter's default, and that of agent.dcgm_url
-_LATER_SOURCES = ("nvidia-smi", "nvml", "nic", "alertmanager")
+_LATER_SOURCES = ("nvml", "nic", "alertmanager")
 _LATEST_TIME = 253_402_300_799.0  # the end of year 9999
 
 
@@ -56,7 +57,7 @@ def register(app: typer.Typer) -> None:
 
 
 def collect(
-    source: Annotated[str, typer.Argument(help="kernel-log, slurm, kubernetes or dcgm")],
+    source: Annotated[str, typer.Argument(help="kernel-log, slurm, kubernetes, dcgm or nvidia-smi")],
     input_: Annotated[
         str | None, typer.Option("--input", metavar="FILE|-", help="a captured file; - is stdin; else live")
     ] = None,
@@ -171,11 +172,20 @@ def _read_dcgm(request: Request) -> Reading:
     )
 
 
+def _read_nvidia_smi(request: Request) -> Reading:
+    from collector.nvidia_smi import read_live, read_nvidia_smi  # noqa: PLC0415
+
+    if request.data is not None:
+        return read_nvidia_smi(request.data, node=request.node, now=request.now)
+    return read_live(request.timeout_seconds, node=request.node or socket.gethostname(), now=request.now)
+
+
 _SOURCES: dict[str, Callable[[Request], Reading]] = {
     "kernel-log": _read_kernel_log,
     "slurm": _read_slurm,
     "kubernetes": _read_kubernetes,
     "dcgm": _read_dcgm,
+    "nvidia-smi": _read_nvidia_smi,
 }
 
 

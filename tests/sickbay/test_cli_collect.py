@@ -120,7 +120,7 @@ def test_bad_usage_is_one_clear_line(args: tuple[str, ...]) -> None:
 
 
 def test_a_source_of_a_later_version_says_so() -> None:
-    assert "is not in this version" in run("nvidia-smi").stderr
+    assert "is not in this version" in run("nvml").stderr
 
 
 def test_a_captured_slurm_answer_goes_to_its_reader() -> None:
