@@ -68,31 +68,34 @@ def judge(windows: SampleWindows, condition: MetricCondition, now: float, newest
 
 # -- guards ---------------------------------------------------------------------------------------
 
+# Values of a signal: one row of the windows, or a block of [ticks x rows]; all of one shape.
+Get = Callable[[str], Floats]
 
-def _guard(windows: SampleWindows, guard: Guard, slot: int) -> tuple[Bools, Bools]:
+
+def _guard(get: Get, guard: Guard) -> tuple[Bools, Bools]:
     """(holds, known): any known signal is enough to hold."""
-    known = np.zeros(windows.rows, dtype=np.bool_)
-    holds = np.zeros(windows.rows, dtype=np.bool_)
-    for signal in guard.signals:
-        values = windows.values(signal, slot)
-        there = ~np.isnan(values)
-        known |= there
-        holds |= there & guard.op.apply(values, guard.value)
+    holds, known = _one_guard(get, guard, guard.signals[0])
+    for signal in guard.signals[1:]:
+        also, there = _one_guard(get, guard, signal)
+        holds, known = holds | also, known | there
     return holds, known
 
 
-def _allowed(windows: SampleWindows, condition: MetricCondition, slot: int) -> tuple[Bools, Bools]:
-    """(allowed, refused) by the guards; a row that is neither has an unknown guard."""
-    allowed = np.ones(windows.rows, dtype=np.bool_)
-    refused = np.zeros(windows.rows, dtype=np.bool_)
+def _one_guard(get: Get, guard: Guard, signal: str) -> tuple[Bools, Bools]:
+    values = get(signal)
+    known = ~np.isnan(values)
+    return known & guard.op.apply(values, guard.value), known
+
+
+def _allowed(get: Get, condition: MetricCondition, like: Bools) -> tuple[Bools, Bools]:
+    """(allowed, refused) by the guards, in the shape of ``like``; neither: a guard is unknown."""
+    allowed, refused = np.ones_like(like), np.zeros_like(like)
     if condition.only_while is not None:
-        holds, known = _guard(windows, condition.only_while, slot)
-        allowed &= holds
-        refused |= known & ~holds
+        holds, known = _guard(get, condition.only_while)
+        allowed, refused = holds, known & ~holds
     if condition.unless is not None:
-        holds, known = _guard(windows, condition.unless, slot)
-        allowed &= known & ~holds
-        refused |= holds
+        holds, known = _guard(get, condition.unless)
+        allowed, refused = allowed & known & ~holds, refused | holds
     return allowed, refused
 
 
@@ -106,13 +109,13 @@ def _threshold(
         values = windows.values(test.signal, slot)
         known = ~np.isnan(values)
         hit = known & _compares(test, values)
-        allowed, refused = _allowed(windows, condition, slot)
+        allowed, refused = _allowed(lambda signal: windows.values(signal, slot), condition, known)
         return hit & allowed, (known & ~hit) | refused
 
     values = windows.values(test.signal, newest.slot)
     known = ~np.isnan(values)
     true, false = states(newest.slot)
-    allowed, _ = _allowed(windows, condition, newest.slot)
+    allowed, _ = _allowed(lambda signal: windows.values(signal, newest.slot), condition, known)
     good = known & ~_compares(test, values)
     if condition.clear is not None and condition.clear.level is not None:
         good = values <= condition.clear.level if test.op.rises else values >= condition.clear.level
@@ -165,37 +168,73 @@ def _runs(
 
 # -- share and increase ---------------------------------------------------------------------------
 
+_BLOCK_ROWS = 8192
+"""Windows are read in blocks of so many rows: a block fits the caches, a small fleet is one block."""
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What a walk over the blocks of a window fills in, one element per row."""
+
+    value: Floats
+    since: Floats
+    held: Floats
+    samples: Ints
+    fresh: Bools
+
+    @classmethod
+    def empty(cls, rows: int) -> _Sums:
+        return cls(
+            value=np.zeros(rows),
+            since=np.full(rows, np.nan),
+            held=np.zeros(rows),
+            samples=np.zeros(rows, dtype=np.int64),
+            fresh=np.zeros(rows, dtype=np.bool_),
+        )
+
+
+def _blocks(windows: SampleWindows) -> list[slice]:
+    return [slice(low, min(low + _BLOCK_ROWS, windows.rows)) for low in range(0, windows.rows, _BLOCK_ROWS)]
+
+
+def _first(times: Floats, true: Bools) -> Floats:
+    """For each column the time of its first true tick; NaN without one."""
+    found: Floats = np.where(true.any(axis=0), times[np.argmax(true, axis=0)], np.nan)
+    return found
+
 
 def _share(
     windows: SampleWindows, condition: MetricCondition, test: Share, now: float, newest: TickRef
 ) -> Judgement:
-    counted = np.zeros(windows.rows, dtype=np.int64)
-    bad = np.zeros(windows.rows, dtype=np.int64)
-    since = np.full(windows.rows, np.nan)
-    fresh = np.zeros(windows.rows, dtype=np.bool_)
-    for tick in windows.ticks(now, test.window_seconds):
-        values = windows.values(test.signal, tick.slot)
-        allowed, _ = _allowed(windows, condition, tick.slot)
-        usable = allowed & (values >= 0) & (values < _MAX_MASK)
+    ticks = windows.ticks(now, test.window_seconds)
+    times = np.array([tick.time for tick in ticks])
+    slots = [tick.slot for tick in ticks]
+    sums = _Sums.empty(windows.rows)
+    for rows in _blocks(windows) if ticks else ():
+        values = windows.block(test.signal, slots, rows)
+        usable = (values >= 0) & (values < _MAX_MASK)
+        allowed, _ = _allowed(_of_block(windows, slots, rows), condition, usable)
+        usable &= allowed
         flagged = (np.where(usable, values, 0).astype(np.int64) & test.mask) != 0
-        counted += usable
-        bad += flagged
-        since[flagged & np.isnan(since)] = tick.time
-        if tick.slot == newest.slot:
-            fresh = usable
-    share = np.divide(bad, counted, out=np.full(windows.rows, np.nan), where=counted > 0)
+        sums.samples[rows] = usable.sum(axis=0)
+        sums.value[rows] = flagged.sum(axis=0)
+        sums.since[rows] = _first(times, flagged)
+        sums.fresh[rows] = usable[-1]
+    counted = sums.samples
+    share = np.divide(sums.value, counted, out=np.full(windows.rows, np.nan), where=counted > 0)
     judged_seconds = counted * windows.step_seconds
     enough = judged_seconds >= test.min_seconds
-    level = test.above if condition.clear is None or condition.clear.level is None else condition.clear.level
+    judged = sums.fresh & enough
+    level = _level(condition, test.above)
     return Judgement(
-        violating=fresh & enough & (share > test.above),
-        pending=fresh & ~enough & (share > test.above),
-        calm=fresh & enough & (share <= level),
-        uneasy=fresh & enough & (share > level),
-        judged=fresh & enough,
+        violating=judged & (share > test.above),
+        pending=sums.fresh & ~enough & (share > test.above),
+        calm=judged & (share <= level),
+        uneasy=judged & (share > level),
+        judged=judged,
         measure=share,
         held=judged_seconds.astype(np.float64),
-        since=since,
+        since=sums.since,
         samples=counted,
     )
 
@@ -203,38 +242,54 @@ def _share(
 def _increase(
     windows: SampleWindows, condition: MetricCondition, test: Increase, now: float, newest: TickRef
 ) -> Judgement:
-    total = np.zeros(windows.rows)
-    last, since = np.full(windows.rows, np.nan), np.full(windows.rows, np.nan)
-    first = np.full(windows.rows, np.nan)
-    samples = np.zeros(windows.rows, dtype=np.int64)
-    fresh = np.zeros(windows.rows, dtype=np.bool_)
-    for tick in windows.ticks(now, test.window_seconds):
-        values = windows.values(test.signal, tick.slot)
+    ticks = windows.ticks(now, test.window_seconds)
+    times = np.array([tick.time for tick in ticks])
+    slots = [tick.slot for tick in ticks]
+    sums = _Sums.empty(windows.rows)
+    for rows in _blocks(windows) if ticks else ():
+        values = windows.block(test.signal, slots, rows)
         known = values >= 0
-        # A counter that fell was reset: what it shows now has been counted since.
-        grown = np.where(values < last, values, values - last)
-        grew = known & (grown > 0)
-        total[grew] += grown[grew]
-        since[grew & np.isnan(since)] = tick.time
-        first[known & np.isnan(first)] = tick.time
-        last = np.where(known, values, last)
-        samples += known
-        if tick.slot == newest.slot:
-            fresh = known
-    allowed, refused = _allowed(windows, condition, newest.slot)
-    judged = fresh & (samples > 1)
-    level = test.above if condition.clear is None or condition.clear.level is None else condition.clear.level
+        grown = _growth(values, known)
+        first = _first(times, known)
+        sums.value[rows] = grown.sum(axis=0)
+        sums.since[rows] = _first(times, grown > 0)
+        sums.held[rows] = np.where(np.isnan(first), 0.0, newest.time - first)
+        sums.samples[rows] = known.sum(axis=0)
+        sums.fresh[rows] = known[-1]
+    allowed, refused = _allowed(lambda signal: windows.values(signal, newest.slot), condition, sums.fresh)
+    judged = sums.fresh & (sums.samples > 1)
+    level = _level(condition, test.above)
     return Judgement(
-        violating=judged & allowed & (total > test.above),
+        violating=judged & allowed & (sums.value > test.above),
         pending=np.zeros(windows.rows, dtype=np.bool_),
-        calm=judged & allowed & (total <= level),
-        uneasy=judged & allowed & (total > level),
+        calm=judged & allowed & (sums.value <= level),
+        uneasy=judged & allowed & (sums.value > level),
         judged=judged & (allowed | refused),
-        measure=total,
-        held=newest.time - np.where(np.isnan(first), newest.time, first),
-        since=since,
-        samples=samples,
+        measure=sums.value,
+        held=sums.held,
+        since=sums.since,
+        samples=sums.samples,
     )
+
+
+def _growth(values: Floats, known: Bools) -> Floats:
+    """How much a counter grew from the known sample before, per tick. A fall is a reset: counted from 0."""
+    places = np.where(known, np.arange(len(values))[:, np.newaxis], -1)
+    before = np.full_like(places, -1)
+    np.maximum.accumulate(places[:-1], axis=0, out=before[1:])
+    last = np.take_along_axis(values, np.maximum(before, 0), axis=0)
+    grown = np.where(values < last, values, values - last)
+    found: Floats = np.where(known & (before >= 0), grown, 0.0)
+    return found
+
+
+def _level(condition: MetricCondition, above: float) -> float:
+    clear = condition.clear
+    return above if clear is None or clear.level is None else clear.level
+
+
+def _of_block(windows: SampleWindows, slots: Sequence[int], rows: slice) -> Get:
+    return lambda signal: windows.block(signal, slots, rows)
 
 
 # -- absence --------------------------------------------------------------------------------------

@@ -158,6 +158,14 @@ class SampleWindows:
             return np.full(self.rows, np.nan)
         return kept[slot, : self.rows]
 
+    def block(self, signal: str, slots: Sequence[int], rows: slice) -> Floats:
+        """[ticks x rows] of a signal, copied, in the order of ``slots``."""
+        kept = self._values.get(signal)
+        if kept is None:
+            return np.full((len(slots), rows.stop - rows.start), np.nan)
+        found: Floats = kept[list(slots), rows]
+        return found
+
     def named(self, slot: int) -> Bools:
         """Rows that some record of the tick named, with a usable value or not."""
         return self._named[slot, : self.rows]
