@@ -154,6 +154,11 @@ class KubernetesBackend:
             return RequeueOutcome(RequeueState.REFUSED, f"{request.job[:80]!r} does not name one pod")
         pod = self._read_pod(*pod_id)
         outcome = decide(pod, request, is_orphan=self._confirmed_orphan(pod))
+        if not request.begin and (outcome is None or outcome.state is RequeueState.IN_PROGRESS):
+            # An eviction that is not accepted yet holds nothing: there is nothing to bring to an end.
+            return RequeueOutcome(
+                RequeueState.REFUSED, f"pod {request.job} has not been evicted and stays where it is"
+            )
         if outcome is not None or pod is None:
             return outcome or RequeueOutcome(RequeueState.GONE, f"pod {request.job} is gone")
         if not self._get_node_is_cordoned(request.node):

@@ -36,6 +36,20 @@ def test_a_requeued_job_runs_elsewhere_and_is_not_held(bench: Bench) -> None:
     assert bench.job(job).nodes == (elsewhere,)
 
 
+def test_a_requeue_that_may_not_begin_leaves_a_running_job_where_it_is(bench: Bench) -> None:
+    """What a red button or a cancel leaves of a requeue that was announced and not begun."""
+    job = bench.submit()
+    (node,) = wait_running(bench, job)
+    bench.backend.cordon(node, MARK)
+
+    outcome = bench.backend.requeue(replace(request_for(bench, job, node), begin=False))
+
+    assert outcome.state is RequeueState.REFUSED
+    assert outcome.reason
+    assert bench.job(job).state == "running"
+    assert bench.job(job).nodes == (node,)
+
+
 def test_a_gang_leaves_all_its_nodes_and_comes_back_without_the_bad_one(bench: Bench) -> None:
     needs(bench, Capability.GANG)
     job = bench.submit(count=2)
