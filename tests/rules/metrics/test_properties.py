@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from rules.metrics.state import MetricEvaluation, MetricState
 from rules.metrics.windows import SampleWindows
 from rules.model import Rule
 from tests.support.metric_fleet import RULES, STEP, samples
+
+pytestmark = pytest.mark.slow
 
 NODES, GPUS = ("n01", "n02"), 2
 PLACES = [(node, gpu) for node in NODES for gpu in range(GPUS)]
