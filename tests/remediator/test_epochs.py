@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import UnavailableError
+from fleet.errors import ConflictError, UnavailableError
 from fleet.findings import IncidentState as State
 from fleet.findings import Mode, Step
 from fleet.scheduler import NodeState
@@ -151,6 +151,27 @@ def test_a_verification_counts_for_its_own_boot_only(rig: Rig) -> None:
     rig.app.service.release("n01", author="alice", reason="seen")
     rig.tick(60)
     assert "uncordon" not in rig.our_verbs()
+
+
+def test_a_boot_after_the_verification_is_verified_too(rig: Rig) -> None:
+    rig.xid("n01")
+    rig.run_until(lambda: rig.state() is State.VERIFYING)
+    rig.app.service.hold("n01", author="alice", reason="look", expires_in_seconds=None)
+    rig.tick(5)
+    rig.cluster.fleet.reboot("n01", 5.0)
+    rig.tick(10)
+    rig.app.service.release("n01", author="alice", reason="seen")
+    rig.run_until(lambda: rig.state() is State.RETURNED)
+    verified = [s for s in rig.steps("i-1") if s.step is Step.VERIFY and s.phase is Phase.EFFECT]
+    assert len(verified) == 2
+
+
+def test_a_repair_that_was_refused_is_none(rig: Rig) -> None:
+    rig.cluster.scheduler.disturbances.fail_next("reboot", ConflictError("somebody else reboots it"))
+    rig.cluster.scheduler.disturbances.fail_next("reboot", ConflictError("somebody else reboots it"))
+    rig.xid("n01")
+    rig.run_until(lambda: rig.state() is State.RETURNED)
+    assert (rig.incident().repair_attempts, rig.our_verbs().count("reboot")) == (1, 1)
 
 
 def test_an_old_verification_does_not_count_after_the_clock_went_back(rig: Rig) -> None:
