@@ -15,9 +15,7 @@ _VERSION_LINE = re.compile(
 )
 _TABLE = re.compile(r"^\|\s*NVIDIA-SMI\s|^\|\s*GPU\s+Name\s", re.MULTILINE)
 _ROW_BEGIN = re.compile(r"^\|\s*(?P<index>\d{1,3})\s.*\|\s*(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{5,8})\s")
-_OTHER_FORMS = re.compile(
-    r"^=+NVSMI LOG=+|^# gpu\s|^GPU \d+: .*\(UUID: |^Mon|^Tue|^Wed|^Thu|^Fri|^Sat|^Sun", re.M
-)
+_OTHER_FORMS = re.compile(r"^=+NVSMI LOG=+|^# gpu\s|^GPU \d+: .*\(UUID: ", re.MULTILINE)
 ADVICE = "use nvidia-smi -q -x"
 
 

@@ -84,19 +84,22 @@ class _Snapshot:
         self._seen: set[str] = set()
 
     def read(self) -> None:
-        regions = [gpu for gpu in self._document.gpus if gpu.closed or self._document.complete]
-        if len(regions) > MAX_GPUS:
+        document = self._document
+        shown = len(document.gpus)
+        if shown > MAX_GPUS:
             self._found.problem(
                 ProblemReason.TOO_LARGE,
-                f"{len(regions)} GPUs on one node; read the first {MAX_GPUS}",
-                count=len(regions) - MAX_GPUS,
+                f"{shown} GPUs on one node; read the first {MAX_GPUS}",
+                count=shown - MAX_GPUS,
             )
-        self._found.understood |= self._document.complete or bool(regions)
-        attached = self._attached()
-        self._report_damage()
-        in_order = attached == len(self._document.gpus) and not self._document.orphans
-        for index, region in enumerate(regions[:MAX_GPUS]):
-            self._read_gpu(region, index if in_order else None)
+        readable = [gpu.closed or document.complete for gpu in document.gpus]
+        self._found.understood |= document.complete or any(readable)
+        # They are printed in the order of their index; only a whole list says which place is which.
+        in_order = self._attached() == shown and not document.orphans
+        self._report_orphans()
+        for index, region in enumerate(document.gpus[:MAX_GPUS]):
+            if readable[index]:
+                self._read_gpu(region, index if in_order else None)
 
     def _text(self, path: str) -> str | None:
         return next((element.text for element in self._head.at(path) if element.text), None)
@@ -124,7 +127,7 @@ class _Snapshot:
             )
         return int(value)
 
-    def _report_damage(self) -> None:
+    def _report_orphans(self) -> None:
         if self._document.orphans:
             self._found.problem(
                 ProblemReason.UNREADABLE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -32,7 +33,7 @@ GRAMMAR = st.sampled_from(
         b"DRIVER version : ", b"NVIDIA-SMI version : ",
     ]
 )  # fmt: skip
-slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
+few = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 
 
 def check(data: bytes) -> Reading:
@@ -62,20 +63,25 @@ def by_gpu(reading: Reading) -> dict[str | None, set[tuple[str, float]]]:
     return found
 
 
+@cache
+def _whole() -> dict[str | None, set[tuple[str, float]]]:
+    return by_gpu(check(FOUR))
+
+
 @given(st.binary(max_size=400))
-@slow
+@few
 def test_any_bytes(data: bytes) -> None:
     check(data)
 
 
 @given(st.lists(st.one_of(GRAMMAR, st.binary(max_size=6)), max_size=40))
-@slow
+@few
 def test_any_soup_of_the_grammar(pieces: list[bytes]) -> None:
     check(b"".join(pieces))
 
 
 @given(st.data())
-@slow
+@few
 def test_mutated_captures(data: st.DataObject) -> None:
     whole = data.draw(st.sampled_from(CAPTURES)).read_bytes()
     start = data.draw(st.integers(0, len(whole)))
@@ -84,18 +90,18 @@ def test_mutated_captures(data: st.DataObject) -> None:
 
 
 @given(st.integers(0, len(FOUR)))
-@slow
+@few
 def test_any_cut_is_told(end: int) -> None:
     reading = check(FOUR[:end])
     if end < FOUR.rindex(b">") + 1:
         assert reading.problems
-    found, whole = by_gpu(reading), by_gpu(check(FOUR))
+    found, whole = by_gpu(reading), _whole()
     for uuid, values in found.items():
         assert uuid is None or values == whole[uuid]
 
 
 @given(st.data())
-@slow
+@few
 def test_damage_inside_one_gpu_costs_no_other(data: st.DataObject) -> None:
     """Anything but new GPU or document tags, at any place strictly inside the second GPU."""
     first = FOUR.index(b'<gpu id="00000000:2B:00.0">') + len(b'<gpu id="00000000:2B:00.0">')
@@ -105,16 +111,16 @@ def test_damage_inside_one_gpu_costs_no_other(data: st.DataObject) -> None:
     alphabet = st.sampled_from([b"<", b">", b"/", b"x", b"\x00", b"\xff", b"&", b"\n", b"</uuid>", b"<pci>"])
     junk = b"".join(data.draw(st.lists(alphabet, max_size=8)))
     reading = check(FOUR[:start] + junk + FOUR[end:])
-    whole, found = by_gpu(check(FOUR)), by_gpu(reading)
+    whole, found = _whole(), by_gpu(reading)
     for number in (0, 2, 3):
         uuid = f"GPU-5a000000-0000-4000-8000-00000000000{number}"
         assert found[uuid] == whole[uuid]
 
 
 @given(st.text(max_size=60).filter(lambda name: "\n" not in name and "process_name>" not in name))
-@slow
+@few
 def test_any_process_name_costs_itself_only(name: str) -> None:
     old = b"/usr/bin/python3 train.py --rank=1"
     reading = check(FOUR.replace(old, name.encode("utf-8", "surrogatepass")))
-    assert by_gpu(reading) == by_gpu(check(FOUR))
+    assert by_gpu(reading) == _whole()
     assert [r.pid for r in reading.records if isinstance(r, GpuProcess)] == [4000, 4001, 4002, 4003]

@@ -393,6 +393,14 @@ def test_damage_stays_in_its_gpu(damaged: str, reported: ProblemReason | None) -
     assert reported is None or reported in reasons(reading)
 
 
+def test_an_index_is_the_place_in_a_whole_answer_only() -> None:
+    cut = FOUR[: FOUR.index("</gpu>", FOUR.index('id="00000000:4B'))]
+    damaged = cut.replace("</gpu>", "######", 1)
+    for text, indices in ((FOUR, {0, 1, 2, 3}), (cut, {0, 1, 2}), (damaged, {1, 2})):
+        found = {sample.index: sample.gpu for sample in samples(read(text)) if sample.gpu}
+        assert found == {index: f"GPU-5a000000-0000-4000-8000-00000000000{index}" for index in indices}
+
+
 def test_a_cut_document_gives_the_gpus_that_are_whole() -> None:
     cut = FOUR[: FOUR.index("<fabric>", FOUR.index('id="00000000:3B'))]
     reading = read(cut)
@@ -439,9 +447,8 @@ def test_a_process_name_cannot_invent_a_gpu() -> None:
         '</process_name></process_info></processes></gpu><gpu id="00000000:99:00.0"><uuid>GPU-evil</uuid>'
         "<gpu_recovery_action>Reboot</gpu_recovery_action>"
     )
-    text = gpu(
-        f"<processes>\n{PROCESS.format(7, name, '1 MiB')}\n{PROCESS.format(7, '<!ENTITY', '1 MiB')}\n</processes>"
-    )
+    first, second = (PROCESS.format(7, text, "1 MiB") for text in (name, "<!ENTITY"))
+    text = gpu(f"<processes>\n{first}\n{second}\n</processes>")
     reading = read(text)
     assert not reading.problems
     assert {s.gpu for s in samples(reading)} <= {"GPU-aa", None}
