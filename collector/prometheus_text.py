@@ -33,7 +33,7 @@ def to_prometheus(reading: Reading) -> str:
 
 
 def _sample_families(reading: Reading) -> list[Metric]:
-    families: dict[tuple[str, tuple[str, ...]], GaugeMetricFamily | CounterMetricFamily] = {}
+    families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
     for sample in reading.records:
         if not isinstance(sample, Sample) or not math.isfinite(sample.value):
             continue
@@ -47,13 +47,15 @@ def _sample_families(reading: Reading) -> list[Metric]:
         if sample.mig is not None:
             labels["gi"] = str(sample.mig.gi)
             labels["ci"] = "" if sample.mig.ci is None else str(sample.mig.ci)
-        key = (sample.signal, tuple(labels))
-        family = families.get(key)
+        family = families.get(sample.signal)
         if family is None:
             make = CounterMetricFamily if sample.signal.endswith("_total") else GaugeMetricFamily
             help_text = f"Signal {sample.signal}, as its source says it."
-            family = families[key] = make(f"sickbay_{sample.signal}", help_text, labels=list(labels))
-        family.add_metric(list(labels.values()), sample.value)
+            family = families[sample.signal] = make(f"sickbay_{sample.signal}", help_text)
+        # One family however its samples are labelled (a MIG slice has labels a board lacks): HELP and TYPE
+        # may stand once only.
+        suffix = "_total" if isinstance(family, CounterMetricFamily) else ""
+        family.add_sample(family.name + suffix, labels, sample.value)
     return list(families.values())
 
 

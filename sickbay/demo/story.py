@@ -143,6 +143,17 @@ def _fault_text(fault: Fault, *, many: bool) -> str:
             return f'{fault.user} drains it: "{fault.reason}"'
         case FaultKind.SCHEDULER_AWAY:
             return f"the scheduler does not answer for {fault.seconds:.0f} s"
+        case FaultKind.HEAT:
+            return f"heat slows GPU {fault.gpu_index} down for {fault.seconds:.0f} s"
+        case FaultKind.POWER_BRAKE:
+            return f"the power supply brakes GPU {fault.gpu_index} for {fault.seconds:.0f} s"
+        case FaultKind.ECC_UNCORRECTED:
+            return f"GPU {fault.gpu_index} counts an uncorrected memory error"
+        case FaultKind.ROW_REMAP_FAILED:
+            return f"a row remap of GPU {fault.gpu_index} fails: no spare is left"
+        case FaultKind.EXPORTER_AWAY:
+            whose = "their exporters do" if many else "its exporter does"
+            return f"{whose} not answer for {fault.seconds:.0f} s"
 
 
 def tell_verdicts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -255,3 +256,13 @@ def test_samples_and_events_as_prometheus_text() -> None:
         'sickbay_kernel_events_total{code="79",kind="xid",node="n01",pci="0000:3b:00.0"} 82.0',
     ]
     assert to_prometheus(Reading()) == ""
+
+
+def test_one_family_however_its_samples_are_labelled() -> None:
+    """A MIG slice has labels a board lacks; HELP and TYPE of a name may stand once only."""
+    board = Sample(node="n1", signal="gpu_temperature_celsius", value=60.0, time=1.0, gpu="GPU-a", index=0)
+    slice_ = replace(board, gpu="GPU-b", mig=MigInstance(gi=7), labels={"x": "y"})
+    text = to_prometheus(Reading((board, slice_)))
+    assert text.count("# TYPE sickbay_gpu_temperature_celsius gauge") == 1
+    assert text.count("# HELP") == 1
+    assert [line for line in text.splitlines() if 'gi="7"' in line and line.endswith(" 60.0")]
