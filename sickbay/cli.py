@@ -41,7 +41,7 @@ _EXTRAS: Mapping[str, str] = {
     "psycopg": "postgresql",
     "kubernetes": "kubernetes",
 }
-_OURS = ("fleet", "collector", "rules", "remediator", "simulator", "sickbay")
+_OURS = ("fleet", "collector", "rules", "remediator", "simulator", "dashboards", "alerts", "sickbay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,10 @@ COMMANDS: Mapping[str, Lazy] = {
     "release": Lazy("sickbay.cli_client", _DECIDE, "End a hold."),
     "pause": Lazy("sickbay.cli_client", _DECIDE, "The red button: all action stops, fleet or pool."),
     "resume": Lazy("sickbay.cli_client", _DECIDE, "End a pause."),
+    "dashboards": Lazy(
+        "sickbay.cli_dashboards", _SET_UP, "Grafana dashboards: build, or check what is there."
+    ),
+    "alerts": Lazy("sickbay.cli_alerts", _SET_UP, "Prometheus rules and Alertmanager configuration: build."),
     "config": Lazy("sickbay.cli_config", _SET_UP, "Check a configuration file."),
     "agent-token": Lazy("sickbay.cli_config", _SET_UP, "Print a node's token."),
 }

@@ -1,0 +1,155 @@
+"""The names of the metrics we export or record: what dashboards and alerts may ask for, and nothing else.
+
+Signals of hardware stand in the signal catalogue (``sickbay_<signal>``); this table holds the rest: what
+controller, agent and exporters say of themselves and of the fleet, and what our recording rules derive.
+A test holds it to what the running code exposes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+PREFIX = "sickbay_"
+
+# When a part of ours is called stale. Boards and alerts show the same numbers (seconds).
+STALE_PASS_SECONDS = 60.0
+STALE_SCHEDULER_SECONDS = 120.0
+STALE_AGENT_SECONDS = 60.0
+#: Mirrors ``slo.availability`` of the configuration's defaults.
+AVAILABILITY_OBJECTIVE = 0.95
+#: Scheduler states in which a node takes work, and those that are planned (no part of the promise).
+SERVING_STATES = "idle|allocated|mixed|reserved"
+PLANNED_STATES = "maintenance|powered_down"
+
+
+class MetricType(StrEnum):
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+class MetricSource(StrEnum):
+    """Who says it."""
+
+    CONTROLLER = "controller"
+    AGENT = "agent"
+    SLURM_EXPORTER = "slurm exporter"
+    RECORDED = "recording rule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedMetric:
+    """One family. ``name`` is that of its samples (``_total``, ``_info`` included; a histogram's base name).
+
+    ``unit``: the base unit, ``1`` for counts. ``labels``: its own, without those a scrape adds
+    (``job``, ``instance``, ``cluster``, ``node`` of an agent's target).
+    """
+
+    name: str
+    type: MetricType
+    unit: str
+    source: MetricSource
+    labels: tuple[str, ...] = ()
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """The names its samples have."""
+        if self.type is MetricType.HISTOGRAM:
+            return tuple(f"{self.name}{suffix}" for suffix in ("_bucket", "_sum", "_count"))
+        return (self.name,)
+
+
+def _rows(source: MetricSource, *rows: tuple[str, MetricType, str, str]) -> tuple[ExportedMetric, ...]:
+    return tuple(
+        ExportedMetric(name=name, type=kind, unit=unit, source=source, labels=tuple(labels.split()))
+        for name, kind, unit, labels in rows
+    )
+
+
+_GAUGE, _COUNTER, _HISTOGRAM = MetricType.GAUGE, MetricType.COUNTER, MetricType.HISTOGRAM
+
+CONTROLLER_METRICS = _rows(
+    MetricSource.CONTROLLER,
+    ("sickbay_build_info", _GAUGE, "1", "version"),
+    ("sickbay_events_received_total", _COUNTER, "1", "result"),
+    ("sickbay_alerts_received_total", _COUNTER, "1", "result"),
+    ("sickbay_passes_total", _COUNTER, "1", ""),
+    ("sickbay_pass_failures_total", _COUNTER, "1", ""),
+    ("sickbay_pass_duration_seconds", _HISTOGRAM, "seconds", ""),
+    ("sickbay_last_pass_timestamp_seconds", _GAUGE, "seconds", ""),
+    ("sickbay_scheduler_reads_total", _COUNTER, "1", ""),
+    ("sickbay_scheduler_read_failures_total", _COUNTER, "1", ""),
+    ("sickbay_scheduler_last_read_timestamp_seconds", _GAUGE, "seconds", ""),
+    ("sickbay_leader", _GAUGE, "1", ""),
+    ("sickbay_pages", _GAUGE, "1", ""),
+    ("sickbay_nodes", _GAUGE, "1", "pool state verdict"),
+    ("sickbay_incidents_open", _GAUGE, "1", "pool state"),
+    ("sickbay_incidents_blocked", _GAUGE, "1", "gate"),
+    ("sickbay_inbox_pending", _GAUGE, "1", ""),
+)
+
+AGENT_METRICS = _rows(
+    MetricSource.AGENT,
+    ("sickbay_agent_build_info", _GAUGE, "1", "version"),
+    ("sickbay_agent_spool_events", _GAUGE, "1", ""),
+    ("sickbay_agent_spool_durable", _GAUGE, "1", ""),
+    ("sickbay_agent_spool_dropped_events_total", _COUNTER, "1", ""),
+    ("sickbay_agent_events_total", _COUNTER, "1", "kind"),
+    ("sickbay_agent_problems_total", _COUNTER, "1", "source reason"),
+    ("sickbay_agent_pushes_total", _COUNTER, "1", ""),
+    ("sickbay_agent_push_failures_total", _COUNTER, "1", "reason"),
+    ("sickbay_agent_rejected_events_total", _COUNTER, "1", ""),
+    ("sickbay_agent_loop_failures_total", _COUNTER, "1", "part"),
+    ("sickbay_agent_last_push_timestamp_seconds", _GAUGE, "seconds", ""),
+    ("sickbay_agent_line_to_push_seconds", _HISTOGRAM, "seconds", ""),
+)
+
+SLURM_METRICS: tuple[ExportedMetric, ...] = ()
+
+#: Windows over which unavailability is averaged, for burn rates.
+BURN_WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+RECORDED_METRICS = _rows(
+    MetricSource.RECORDED,
+    ("gpu:sickbay_gpu_present:group", _GAUGE, "1", "cluster node gpu uuid"),
+    ("cluster:sickbay_nodes_available:ratio", _GAUGE, "ratio", "cluster"),
+    *(
+        (f"cluster:sickbay_nodes_unavailable:ratio_avg{window}", _GAUGE, "ratio", "cluster")
+        for window in BURN_WINDOWS
+    ),
+)
+
+EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
+    *CONTROLLER_METRICS,
+    *AGENT_METRICS,
+    *SLURM_METRICS,
+    *RECORDED_METRICS,
+)
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'")
+_MATCHERS = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]")
+_LABEL_LIST = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^()]*\)", re.IGNORECASE)
+_WORD = re.compile(r"(?<![\w:$.])([a-zA-Z_:][\w:]*)(?!\s*\()(?![\w:])")
+_KEYWORDS = frozenset(
+    {
+        *("and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right"),
+        *("offset", "bool", "inf", "nan"),
+    }
+)
+
+
+def names_in(expression: str) -> Iterator[str]:
+    """The metric names a PromQL expression selects by name, in order, repeats included.
+
+    A reader of names, not a parser: strings, matchers and label lists are cut out, and every word left that
+    is neither a function, an aggregation nor a keyword is a name.
+    """
+    text = expression
+    for pattern in (_STRING, _MATCHERS, _LABEL_LIST):
+        text = pattern.sub(" ", text)
+    for match in _WORD.finditer(text):
+        word = match[1]
+        if word.lower() not in _KEYWORDS:
+            yield word
