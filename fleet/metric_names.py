@@ -89,6 +89,18 @@ CONTROLLER_METRICS = _rows(
     ("sickbay_incidents_open", _GAUGE, "1", "pool state"),
     ("sickbay_incidents_blocked", _GAUGE, "1", "gate"),
     ("sickbay_inbox_pending", _GAUGE, "1", ""),
+    ("sickbay_finding", _GAUGE, "1", "node gpu uuid rule kind severity"),
+    ("sickbay_scrape_target_up", _GAUGE, "1", "node"),
+    ("sickbay_scrape_target_duration_seconds", _GAUGE, "seconds", "node"),
+    ("sickbay_scrape_target_samples", _GAUGE, "1", "node"),
+    ("sickbay_scrape_target_last_success_timestamp_seconds", _GAUGE, "seconds", "node"),
+    ("sickbay_scrape_pass_duration_seconds", _HISTOGRAM, "seconds", ""),
+    ("sickbay_metric_evaluations_total", _COUNTER, "1", ""),
+    ("sickbay_metric_evaluations_postponed_total", _COUNTER, "1", ""),
+    ("sickbay_metric_evaluation_failures_total", _COUNTER, "1", ""),
+    ("sickbay_metric_last_evaluation_timestamp_seconds", _GAUGE, "seconds", ""),
+    ("sickbay_rule_targets", _GAUGE, "1", "rule"),
+    ("sickbay_rule_targets_judged", _GAUGE, "1", "rule"),
 )
 
 AGENT_METRICS = _rows(

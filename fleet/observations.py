@@ -179,6 +179,10 @@ class Reading:
     ok: bool = True
 
     @property
+    def samples(self) -> tuple[Sample, ...]:
+        return tuple(r for r in self.records if isinstance(r, Sample))
+
+    @property
     def events(self) -> tuple[Event, ...]:
         return tuple(r for r in self.records if isinstance(r, Event))
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from collector.process import Completed, run
 from fleet.findings import Repair, Step
-from remediator.lifecycle import Situation
 from remediator.records import IncidentRecord, Outcome
+from remediator.situation import Situation
 from remediator.steps import StepResult
 
 OUTPUT_TAIL_CHARS = 300

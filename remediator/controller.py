@@ -17,6 +17,8 @@ from fleet.findings import GateName, IncidentState, Severity, Step
 from fleet.marks import comment_note
 from fleet.scheduler import Owner, SchedulerBackend, SchedulerSnapshot
 from remediator import recorder
+from remediator.casebook import Casebook
+from remediator.decisions import Act, Move, Settle
 from remediator.evaluate import Evaluator, Weighing, worst
 from remediator.executor import Hands, Runner, Task
 from remediator.gates import GateResult, blocking
@@ -28,7 +30,6 @@ from remediator.ledger import (
     LostLeaseError,
     StaleRecordError,
 )
-from remediator.lifecycle import Act, Move, Settle
 from remediator.notify import Notifier
 from remediator.orphans import orphans
 from remediator.planning import Assessment, Planner, Survey
@@ -41,6 +42,7 @@ from remediator.records import (
     Phase,
     StepRecord,
 )
+from remediator.sight import MetricInbox
 from remediator.steps import StepResult
 from remediator.world import World
 
@@ -77,6 +79,8 @@ class Controller:
         backend: SchedulerBackend,
         world: World,
         evaluator: Evaluator,
+        casebook: Casebook,
+        metrics: MetricInbox,
         planner: Planner,
         hands: Hands,
         runner: Runner,
@@ -90,6 +94,8 @@ class Controller:
         self._backend = backend
         self._world = world
         self._evaluator = evaluator
+        self._casebook = casebook
+        self._metrics = metrics
         self._planner = planner
         self._hands = hands
         self._runner = runner
@@ -129,12 +135,14 @@ class Controller:
     def step(self) -> Pass:
         """One pass. Without the lease nothing is weighed and nothing is done."""
         if not self._lead():
+            # The leader sees for itself; a later evaluation of ours begins from what it has stored.
+            self._metrics.done()
             return Pass(leading=False)
         self._take_in_results()
-        weighed = self._weigh()
+        weighed = self._weigh() + self._take_in_metrics()
         with self._transaction() as tx:
+            self._look_around(tx)
             survey = self._planner.survey(tx)
-            self._tell_orphans(tx)
         for finding_id, sentence in weighed.notices:
             self._notifier.notice(f"finding/{finding_id}", sentence)
         holding = 0
@@ -156,13 +164,32 @@ class Controller:
             holding=holding,
         )
 
-    def _tell_orphans(self, tx: LedgerTransaction) -> None:
+    def _look_around(self, tx: LedgerTransaction) -> None:
+        """What only a new answer of the scheduler can show, once for each."""
         snapshot = self._world.snapshot
         if snapshot is None or snapshot is self._searched:
             return
         self._searched = snapshot
+        self._casebook.end_what_is_over(tx)
         for key, sentence in orphans(snapshot, tx):
             self._notifier.page(key, sentence)
+
+    def _take_in_metrics(self) -> Weighing:
+        """Store the evaluation that waits, if one does. It waits on while the store fails."""
+        evaluation = self._metrics.peek()
+        if evaluation is None:
+            return Weighing(0, 0)
+        try:
+            with self._transaction() as tx:
+                weighed = self._evaluator.take_in_metrics(tx, evaluation)
+        except (LostLeaseError, LedgerUnavailableError):
+            raise
+        except Exception as error:  # boundary: a defect here must not stop what events and plans need
+            log.exception("an evaluation of the metric rules cannot be taken in")
+            self._notifier.page("metrics", f"findings of the metric rules could not be stored: {error}")
+            weighed = Weighing(0, 0)
+        self._metrics.done()
+        return weighed
 
     def _weigh(self) -> Weighing:
         """All that is pending, together; if that cannot be done, each item alone, and none for ever."""
@@ -189,12 +216,7 @@ class Controller:
                 with self._transaction() as tx:
                     self._evaluator.skip(tx, item, error)
                 self._notifier.page("inbox", f"a stored {item.kind} could not be weighed: {error}")
-        return Weighing(
-            sum(w.items for w in done),
-            sum(w.findings for w in done),
-            tuple(opened for w in done for opened in w.opened),
-            tuple(notice for w in done for notice in w.notices),
-        )
+        return sum(done, Weighing(0, 0))
 
     def _lead(self) -> bool:
         """Take or renew the lease. A long pass renews it on its way."""

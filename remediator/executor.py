@@ -16,8 +16,9 @@ from fleet.errors import BackendError, ConflictError, SickbayError
 from fleet.findings import Repair, Step
 from fleet.scheduler import RequeueRequest, RequeueState, SchedulerBackend
 from remediator.commands import CommandRunner
-from remediator.lifecycle import Act, JobRun, Situation, has_all_gpus, mark_of
+from remediator.decisions import Act
 from remediator.records import IncidentRecord, Outcome
+from remediator.situation import JobRun, Situation, has_all_gpus, mark_of
 from remediator.steps import StepResult
 
 log = logging.getLogger(__name__)

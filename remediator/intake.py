@@ -100,6 +100,7 @@ class Intake:
                     accepted += 1
                 else:
                     duplicates += 1
+        self._world.heard_alerts(now)
         return PushAnswer(accepted, duplicates, tuple(rejected))
 
     def _check_node(self, node: str) -> None:

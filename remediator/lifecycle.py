@@ -12,204 +12,31 @@ action again, finds it done, and goes on; it converges to the same end and does 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
-from fleet.findings import ClearOn, Finding, IncidentState, Mode, Repair, Response, Step
-from fleet.marks import Mark
-from fleet.scheduler import JobRecord, NodeRecord, NodeState
+from fleet.findings import ClearOn, IncidentState, Mode, Repair, Response, Step
+from fleet.scheduler import JobRecord, NodeState
+from remediator.decisions import Act, Decision, Move, Settle, Wait
 from remediator.policy import Policy, next_rung
-from remediator.records import AgentContact, IncidentRecord, Outcome
+from remediator.records import IncidentRecord, Outcome
+from remediator.situation import (
+    AWAY,
+    JobRun,
+    Situation,
+    absence,
+    faults_of_this_boot,
+    faults_since_repair,
+    has_all_gpus,
+    is_away,
+    is_new_epoch,
+    other_machine,
+    owns_cordon,
+    planned_repair,
+    ready_to_verify,
+    seen_by_metrics,
+)
 
 #: Who cancels when no person does.
 US = "sickbay"
-AWAY = (NodeState.REBOOTING, NodeState.DOWN, NodeState.UNKNOWN, NodeState.POWERED_DOWN)
-
-
-@dataclass(frozen=True, slots=True)
-class JobRun:
-    """A requeue we announced: which run of which job, and how its effect ended (None: not yet)."""
-
-    job: str
-    restarts: int
-    submitted_at: float | None
-    outcome: Outcome | None
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """All that is known when an incident is planned.
-
-    ``node`` is the newest record, read at ``node_at``; ``jobs`` are the jobs on it, read at ``jobs_at``.
-    None means unknown. ``requeues`` are those of this incident, ``requeued_before`` how often each job on
-    the node was requeued by us at all. ``open_step`` is the action whose intent
-    is written and whose effect is not: it is finished before anything new is begun. ``verification`` is
-    the outcome of this repair attempt's verification.
-    """
-
-    incident: IncidentRecord
-    policy: Policy
-    mode: Mode
-    now: float
-    findings: tuple[Finding, ...] = ()
-    node: NodeRecord | None = None
-    node_at: float | None = None
-    jobs: tuple[JobRecord, ...] = ()
-    jobs_at: float | None = None
-    agent: AgentContact | None = None
-    requeues: tuple[JobRun, ...] = ()
-    requeued_before: Mapping[str, int] = field(default_factory=dict)
-    open_step: Step | None = None
-    verification: Outcome | None = None
-    verification_reason: str = ""
-
-    @property
-    def mark(self) -> Mark:
-        return mark_of(self.incident)
-
-    @property
-    def node_is_fresh(self) -> bool:
-        """The record was read after our last change of state: only then absence of a drain means anything."""
-        return self.node is not None and self.node_at is not None and self.node_at > self.incident.state_since
-
-    @property
-    def jobs_are_fresh(self) -> bool:
-        return self.jobs_at is not None and self.jobs_at > self.incident.state_since
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Go to another state; nothing outside changes. ``give_up``: stay, and be cancelled in our name."""
-
-    state: IncidentState
-    reason: str
-    cooldown: bool = False
-    clear_findings: bool = False
-    repair: Repair | None = None
-    give_up: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """Do ``step`` if the gates pass. ``job`` names the run for a requeue.
-
-    ``let_go``: of a requeue only what ends it: a job that we hold is released, one that still runs is left.
-    """
-
-    step: Step
-    reason: str
-    job: JobRun | None = None
-    let_go: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Nothing to do now, and why."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """The effect of the action in flight is plain to see: record it, do not do it again."""
-
-    step: Step
-    reason: str
-
-
-Decision = Move | Act | Wait | Settle
-
-
-def mark_of(incident: IncidentRecord) -> Mark:
-    return Mark(incident.id, incident.rule, incident.sentence)
-
-
-def owns_cordon(incident: IncidentRecord, node: NodeRecord) -> bool:
-    """Ours: cordoned under this incident's mark, by the user our own read-back showed.
-
-    The text alone proves nothing: anybody can write it (facts: Slurm's reason is one slot without
-    compare-and-set).
-    """
-    if not node.is_cordoned or node.reason is None or not mark_of(incident).owns(node.reason.text):
-        return False
-    return incident.mark_user is None or node.reason.user is None or node.reason.user == incident.mark_user
-
-
-def other_machine(
-    incident: IncidentRecord, node: NodeRecord | None, agent: AgentContact | None
-) -> str | None:
-    """Why another machine stands behind the name now than when the incident opened; None: it does not, or
-    nobody can tell. The scheduler's own id decides; without one a set of GPU UUIDs with none in common does.
-    """
-    now = (node.uid or node.machine_id) if node is not None else None
-    if incident.incarnation is not None and now is not None:
-        if now == incident.incarnation:
-            return None
-        return f"another machine answers to {incident.node} now ({now}, was {incident.incarnation})"
-    before = incident.prior.get("gpu_uuids")
-    if not isinstance(before, list | tuple) or not before or agent is None or agent.contested:
-        return None
-    if agent.gpu_uuids and set(before).isdisjoint(agent.gpu_uuids):
-        return f"another machine answers to {incident.node} now: none of its GPUs was there before"
-    return None
-
-
-def is_new_epoch(s: Situation) -> bool | None:
-    """Has the node booted since the epoch this incident is about? None: cannot tell."""
-    before = s.incident.reboot_boot_id or s.incident.boot_id
-    if before is not None:
-        return None if s.agent is None or s.agent.contested else s.agent.boot_id != before
-    # No agent ever spoke: the scheduler's boot time is a hint good enough after a reboot we ordered.
-    started = s.incident.repair_started_at
-    if started is None or s.node is None or s.node.boot_time is None:
-        return None
-    return s.node.boot_time >= started
-
-
-def has_all_gpus(s: Situation) -> tuple[bool | None, str]:
-    """Are all GPUs there? (None, why not known). The agent's count wins where agents report one."""
-    expected = s.incident.expected_gpus
-    if expected is None:
-        return None, "the expected GPU count is not known"
-    if s.node is not None and s.node.has("INVALID_REG"):
-        return False, "the scheduler reports fewer GPUs than configured (INVALID_REG)"
-    if s.agent is not None and s.agent.contested:
-        return None, "two agents speak for the node"
-    if s.agent is not None and s.agent.gpu_count is not None:
-        count = s.agent.gpu_count
-        return count == expected, f"the agent sees {count} of {expected} GPUs"
-    if s.incident.prior.get("agent_counts_gpus"):
-        return None, "the agent has not counted the GPUs yet"
-    if s.node is None or s.node.gpus_total is None:
-        return None, "nobody reports a GPU count"
-    return s.node.gpus_total == expected, f"the scheduler counts {s.node.gpus_total} of {expected} GPUs"
-
-
-def faults_of_this_boot(s: Situation) -> tuple[Finding, ...]:
-    """What asks for action and was seen in the boot the node is in now: no new epoch answers it."""
-    if s.agent is None:
-        return ()
-    return tuple(f for f in s.findings if f.response.acts and f.boot_id == s.agent.boot_id)
-
-
-def faults_since_repair(s: Situation) -> tuple[Finding, ...]:
-    """What asks for action and came after the repair (without one: since this state began).
-
-    After a reboot the boot alone tells, as far as it is known: clocks of nodes differ, and a node that was
-    told to reboot may still report on its way down.
-    """
-    incident = s.incident
-    began = incident.opened_at if incident.state is IncidentState.PROBATION else incident.state_since
-    since = began if incident.repair_started_at is None else incident.repair_started_at
-    now = s.agent.boot_id if s.agent is not None else None
-    acting = (f for f in s.findings if f.response.acts and f.boot_id in (None, now))
-    before = incident.reboot_boot_id or incident.boot_id
-    return tuple(
-        f
-        for f in acting
-        if (None not in (f.boot_id, before) and f.boot_id != before)
-        or (f.since > since and (f.boot_id is None or incident.reboot_boot_id is None))
-    )
 
 
 def decide(s: Situation) -> Decision:
@@ -375,28 +202,6 @@ def _requeue_or_wait(s: Situation) -> Decision:
     return Wait(f"waits for {_jobs(s.jobs)} to end" + (f": {refused}" if refused else ""))
 
 
-def planned_repair(incident: IncidentRecord, policy: Policy) -> tuple[Repair, str]:
-    """Which repair comes next, and why that one."""
-    repair = incident.repair
-    if repair is Repair.NONE:
-        return Repair.NONE, "the rule asks for no repair"
-    if repair is Repair.HAND_OVER:
-        tried = incident.repair_attempts
-        if tried == 0:
-            return repair, "the rule says this needs hands"
-        return repair, f"{tried} repair{'s' if tried > 1 else ''} did not help ({incident.last_reason})"
-    if not policy.repair_enabled:
-        return Repair.HAND_OVER, "repair is switched off by the configuration"
-    if incident.repair_attempts >= policy.max_repair_attempts:
-        return Repair.HAND_OVER, f"{incident.repair_attempts} repairs did not help"
-    needs_command = repair in (Repair.RESET_GPU, Repair.POWER_CYCLE) and repair not in policy.repair_commands
-    if needs_command or repair not in policy.ladder:
-        why = "has no command configured" if needs_command else "is not on the configured ladder"
-        stronger = next_rung(repair, policy.ladder)
-        return stronger, f"{repair} {why}, the next rung is {stronger}"
-    return repair, f"repair attempt {incident.repair_attempts + 1} of {policy.max_repair_attempts}"
-
-
 _REPAIR_STEP: Mapping[Repair, Step] = {
     Repair.RESET_GPU: Step.RESET_GPU,
     Repair.REBOOT: Step.REBOOT,
@@ -434,7 +239,7 @@ def _repairing(s: Situation) -> Decision:
         return Act(s.open_step, f"finish the {s.open_step} that was announced")
     if s.incident.repair is Repair.RESET_GPU and Repair.RESET_GPU in s.policy.repair_commands:
         return Move(IncidentState.VERIFYING, "the GPU reset has ended")
-    if s.node is not None and not _is_away(s.node) and is_new_epoch(s):
+    if s.node is not None and not is_away(s.node) and is_new_epoch(s):
         return Move(IncidentState.VERIFYING, "the node is back with a new boot")
     if late:
         return Move(
@@ -442,7 +247,7 @@ def _repairing(s: Situation) -> Decision:
             f"the node did not come back within {s.policy.verify_timeout_seconds:.0f} s",
             repair=next_rung(s.incident.repair, s.policy.ladder),
         )
-    return Wait(f"waits for the node to come back: {_absence(s)}")
+    return Wait(f"waits for the node to come back: {absence(s)}")
 
 
 def _verifying(s: Situation) -> Decision:
@@ -458,6 +263,9 @@ def _verifying(s: Situation) -> Decision:
         return lost
     if again:
         return _repair_again(s, f"a new fault after the repair: {again[0].sentence or again[0].rule}")
+    fault = _not_over(s)
+    if fault is not None:
+        return fault
     if s.verification is Outcome.DONE and lost is not None:
         return lost
     if s.verification is Outcome.DONE:
@@ -467,9 +275,26 @@ def _verifying(s: Situation) -> Decision:
     ready, why = ready_to_verify(s)
     if ready:
         return Act(Step.VERIFY, why)
-    if s.now - s.incident.state_since > s.policy.verify_timeout_seconds:
-        return Move(IncidentState.DRAINED, f"could not be verified in time: {why}", repair=Repair.HAND_OVER)
-    return Wait(why)
+    return _too_late(why) if _is_late(s) else Wait(why)
+
+
+def _not_over(s: Situation) -> Move | Wait | None:
+    """What metrics found must be over in their eyes, and their eyes open, before anything else is asked."""
+    standing, unseen = seen_by_metrics(s)
+    if standing is not None:
+        still = f"still seen after the repair: {standing.sentence or standing.rule}"
+        return _repair_again(s, still) if _is_late(s) else Wait(still)
+    if unseen is not None:
+        return _too_late(unseen) if _is_late(s) else Wait(unseen)
+    return None
+
+
+def _is_late(s: Situation) -> bool:
+    return s.now - s.incident.state_since > s.policy.verify_timeout_seconds
+
+
+def _too_late(why: str) -> Move:
+    return Move(IncidentState.DRAINED, f"could not be verified in time: {why}", repair=Repair.HAND_OVER)
 
 
 def _repair_again(s: Situation, why: str) -> Move:
@@ -481,40 +306,6 @@ def _repair_again(s: Situation, why: str) -> Move:
 def _same_or_stronger(incident: IncidentRecord, policy: Policy) -> Repair:
     stronger = next_rung(incident.repair, policy.ladder)
     return incident.repair if stronger is Repair.HAND_OVER else stronger
-
-
-def ready_to_verify(s: Situation) -> tuple[bool, str]:
-    """Epoch and GPU count must be known and right before the verification command is worth running."""
-    if s.node is None or _is_away(s.node):
-        return False, f"waits for the node to come back: {_absence(s)}"
-    if s.incident.reboot_boot_id is not None or s.incident.repair in (Repair.REBOOT, Repair.POWER_CYCLE):
-        epoch = is_new_epoch(s)
-        if epoch is None:
-            return False, "waits for word of the node's new boot"
-        if not epoch:
-            return False, "the node still reports the boot in which the fault happened"
-    whole, count = has_all_gpus(s)
-    if whole is None:
-        return False, f"waits: {count}"
-    if not whole:
-        # Not a wait: the verify step itself records the failure.
-        return True, count
-    return True, f"new boot, {count}"
-
-
-def _is_away(node: NodeRecord) -> bool:
-    """INVALID_REG is no absence: the node has registered, with less than it is configured to have."""
-    return node.state in AWAY and not (node.state is NodeState.UNKNOWN and node.has("INVALID_REG"))
-
-
-def _absence(s: Situation) -> str:
-    if s.node is None:
-        return "its state is not known"
-    if _is_away(s.node):
-        return f"the scheduler says {s.node.state}"
-    if s.agent is None:
-        return "its agent has not spoken yet"
-    return "its agent still reports the old boot"
 
 
 def _probation(s: Situation) -> Decision:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from fleet.clock import Clock
 from fleet.findings import Finding, IncidentState, Mode, Response, Step
 from fleet.scheduler import NodeRecord
+from remediator.decisions import Act, Decision
 from remediator.gates import GateInput, GateResult, blocking, evaluate, evaluate_letting_go
-from remediator.lifecycle import Act, Decision, JobRun, Situation, decide, let_go
+from remediator.lifecycle import decide, let_go
 from remediator.policy import UNMANAGED_POOL, Policy, Pool, counts_as_unavailable
 from remediator.records import (
     AgentContact,
@@ -22,6 +23,7 @@ from remediator.records import (
     Phase,
     StepRecord,
 )
+from remediator.situation import JobRun, Situation
 from remediator.world import World
 
 
@@ -141,6 +143,7 @@ class Planner:
         mode, _ = self.policy.mode_for(pool, incident.rule, _rule_mode(incident, findings))
         agent = self._world.contact(incident.node)
         outcome, reason = _verification(steps, agent)
+        sight = self._world.sight
         return Situation(
             incident=incident,
             policy=self.policy,
@@ -160,6 +163,8 @@ class Planner:
             open_step=_open_step(steps),
             verification=outcome,
             verification_reason=reason,
+            metrics_at=sight.seen_at(incident.node) if sight is not None else None,
+            standing=sight.standing if sight is not None else frozenset(),
         )
 
     def _pool(self, node: NodeRecord | None, incident: IncidentRecord | None) -> Pool:
@@ -202,6 +207,8 @@ class Planner:
             findings=findings,
             words=tuple(tx.words(now)),
             agent=self._world.contact(incident.node),
+            sight=self._world.sight,
+            alerts_heard_at=self._world.alerts_heard_at,
             cordons_in_window=tx.count_effects(Step.CORDON, names, now - pool.rate_window_seconds),
             backend=self._world.health,
             lease=lease,

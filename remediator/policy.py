@@ -82,12 +82,19 @@ class Policy:
     probation_seconds: float = 3600.0
     cooldown_seconds: float = 3600.0
     agent_silence_seconds: float = 60.0
+    metrics_interval_seconds: float = 15.0
+    alert_silence_seconds: float = 300.0
     lease_seconds: float = 15.0
 
     @property
     def scheduler_stale_seconds(self) -> float:
         """Older than this, what we know of the scheduler is no ground to act on."""
         return max(30.0, 4 * self.interval_seconds)
+
+    @property
+    def metrics_stale_seconds(self) -> float:
+        """An exporter that has not answered for so long shows nothing of its node."""
+        return max(45.0, 3 * self.metrics_interval_seconds)
 
     def pool_of(self, node: NodeRecord) -> Pool:
         """The first pool that matches. Without pools everything is one; outside all pools: observe only."""

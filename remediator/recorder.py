@@ -12,8 +12,9 @@ from dataclasses import asdict, replace
 
 from fleet.findings import IncidentState, Repair, Step
 from fleet.scheduler import NodeRecord
+from remediator.decisions import Act, Move
 from remediator.evaluate import cooldown_word
-from remediator.lifecycle import US, Act, JobRun, Move, Situation, planned_repair
+from remediator.lifecycle import US
 from remediator.records import (
     Actor,
     IncidentRecord,
@@ -22,6 +23,7 @@ from remediator.records import (
     Phase,
     StepRecord,
 )
+from remediator.situation import METRICS, JobRun, Situation, planned_repair
 from remediator.steps import StepResult
 
 FIRST_RETRY_SECONDS = 1.0
@@ -226,6 +228,7 @@ def _uncordoned(tx: LedgerTransaction, incident: IncidentRecord, now: float) -> 
         now,
         "cancelled" if cancelled else "verified and returned",
         until=None if cancelled else incident.repair_started_at or incident.state_since,
+        by_person=incident.cancelled_by not in (None, US),
     )
     _abandon_open_intents(tx, incident, now, "the node was given back")
     state = IncidentState.CANCELLED if cancelled else IncidentState.PROBATION
@@ -233,10 +236,22 @@ def _uncordoned(tx: LedgerTransaction, incident: IncidentRecord, now: float) -> 
 
 
 def clear_findings(
-    tx: LedgerTransaction, incident: IncidentRecord, now: float, why: str, *, until: float | None = None
+    tx: LedgerTransaction,
+    incident: IncidentRecord,
+    now: float,
+    why: str,
+    *,
+    until: float | None = None,
+    by_person: bool = False,
 ) -> None:
-    """``until``: what was found later stays open (a fault that came in while the node was given back)."""
+    """``until``: what was found later stays open (a fault that came in while the node was given back).
+
+    ``by_person``: their word ends the incident. What metrics see goes on all the same until they see its
+    end; ended here it would be found anew with the next sample, and answered with another incident.
+    """
     for stored in tx.findings(incident=incident.id):
+        if by_person and stored.finding.source == METRICS:
+            continue
         if until is None or stored.finding.since <= until:
             tx.clear_finding(stored.finding.id, now, why)
 
@@ -268,7 +283,8 @@ def move(tx: LedgerTransaction, situation: Situation, to: Move) -> IncidentRecor
     if incident.state is IncidentState.PROBATION and to.state is IncidentState.CONFIRMED:
         after = _relapsed(after, situation)
     if to.clear_findings:
-        clear_findings(tx, incident, now, to.reason)
+        by_person = to.cooldown or incident.cancelled_by not in (None, US)
+        clear_findings(tx, incident, now, to.reason, by_person=by_person)
     if to.cooldown:
         tx.add_word(cooldown_word(incident, now, situation.policy.cooldown_seconds, to.reason))
     tx.update_incident(after)

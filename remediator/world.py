@@ -13,6 +13,7 @@ from dataclasses import replace
 from fleet.scheduler import JobRecord, NodeRecord, NodeState, Owner, SchedulerSnapshot
 from remediator.gates.base import BackendHealth
 from remediator.records import AgentContact
+from remediator.sight import MetricSight
 
 MAX_FORMER_BOOTS = 8
 #: How long after the last such sign two agents are taken to speak under one name.
@@ -32,6 +33,8 @@ class World:
         self._contested_at: dict[str, float] = {}
         self._health = BackendHealth()
         self._extra = frozenset(extra_nodes)
+        self._sight: MetricSight | None = None
+        self._alerts_heard_at: float | None = None
 
     # -- the scheduler
 
@@ -119,6 +122,28 @@ class World:
             if self._snapshot is None:
                 return (), None
             return self._snapshot.jobs_on(node), self._snapshot.taken_at
+
+    # -- metrics and alerts
+
+    def saw_metrics(self, sight: MetricSight) -> None:
+        with self._lock:
+            self._sight = sight
+
+    @property
+    def sight(self) -> MetricSight | None:
+        """What the metric path saw last; None while it has seen nothing (or there is none)."""
+        with self._lock:
+            return self._sight
+
+    def heard_alerts(self, at: float) -> None:
+        """Alertmanager has spoken: the chain from Prometheus to here works."""
+        with self._lock:
+            self._alerts_heard_at = at
+
+    @property
+    def alerts_heard_at(self) -> float | None:
+        with self._lock:
+            return self._alerts_heard_at
 
     # -- agents
 

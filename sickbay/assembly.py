@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from collector.scrape import TargetReading
 from fleet.clock import Clock
 from fleet.scheduler import SchedulerBackend
+from remediator.casebook import Casebook, new_incident_id
 from remediator.commands import ConfiguredCommands
 from remediator.controller import Controller
-from remediator.evaluate import Evaluator, new_incident_id
+from remediator.evaluate import Evaluator
 from remediator.executor import Hands, Runner
 from remediator.intake import Intake
 from remediator.lease import RemainingLease
@@ -23,9 +25,11 @@ from remediator.ledger import Ledger
 from remediator.notify import LogNotifier
 from remediator.planning import Planner
 from remediator.policy import Policy
+from remediator.sight import MetricInbox
 from remediator.world import World
 from rules.model import Catalogue
 from sickbay import __version__
+from sickbay.metric_path import MetricPath
 from sickbay.metrics import ControllerMetrics
 from sickbay.service import ControllerService
 
@@ -42,6 +46,15 @@ class Application:
     metrics: ControllerMetrics
     notifier: LogNotifier
     holder: str
+    metric_path: MetricPath | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exporters:
+    """Where samples come from: one pass over all of them, and the nodes they stand for."""
+
+    read: Callable[[], Sequence[TargetReading]]
+    nodes: frozenset[str]
 
 
 def assemble(
@@ -55,9 +68,10 @@ def assemble(
     incident_id: Callable[[], str] = new_incident_id,
     holder: str | None = None,
     remaining: RemainingLease | None = None,
+    exporters: Exporters | None = None,
 ) -> Application:
     """Wire one controller. ``runner`` decides whether steps run inline (demo) or on threads (serve);
-    ``remaining`` is the lease that the backend asks before each write.
+    ``remaining`` is the lease that the backend asks before each write; ``exporters`` feed the metric path.
     """
     holder = holder or holder_name()
     world = World(extra_nodes=_configured_nodes(policy))
@@ -65,13 +79,15 @@ def assemble(
         world.load_contacts(tx.agents())
     planner = Planner(policy=policy, world=world, clock=clock, holder=holder)
     notifier = LogNotifier(clock)
+    casebook = Casebook(policy=policy, world=world, clock=clock, incident_id=incident_id)
+    inbox = MetricInbox()
     controller = Controller(
         store=store,
         backend=backend,
         world=world,
-        evaluator=Evaluator(
-            policy=policy, catalogue=catalogue, world=world, clock=clock, incident_id=incident_id
-        ),
+        evaluator=Evaluator(policy=policy, catalogue=catalogue, world=world, clock=clock, casebook=casebook),
+        casebook=casebook,
+        metrics=inbox,
         planner=planner,
         hands=Hands(backend=backend, commands=ConfiguredCommands()),
         runner=runner,
@@ -91,7 +107,20 @@ def assemble(
         metrics=metrics,
         clock=clock,
     )
-    return Application(service, controller, world, store, policy, metrics, notifier, holder)
+    path = None
+    if exporters is not None:
+        path = MetricPath(
+            exporters.read,
+            watched=exporters.nodes,
+            catalogue=catalogue,
+            policy=policy,
+            world=world,
+            store=store,
+            inbox=inbox,
+            metrics=metrics,
+            clock=clock,
+        )
+    return Application(service, controller, world, store, policy, metrics, notifier, holder, path)
 
 
 def holder_name() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collector.scrape import Scraper, ScrapeTarget
 from collector.slurm.client import SlurmClient
 from fleet.clock import Clock
 from fleet.errors import SickbayError
@@ -18,6 +19,8 @@ from sickbay.config.hostlist import expand_hostlist
 # A write is begun only while more of the lease is left than the call may take: where the lease is short, the
 # call gets less time, since otherwise nothing could ever be begun.
 _KUBERNETES_SECONDS, _SHARE_OF_LEASE = 10.0, 0.6
+# One exporter's deadline, and the part of the interval in which a pass over all of them ends.
+_SCRAPE_SECONDS, _SHARE_OF_INTERVAL = 5.0, 0.8
 
 
 def backend_from(config: Config, clock: Clock, remaining: RemainingLease) -> SchedulerBackend:
@@ -66,6 +69,20 @@ def catalogue_from(config: Config) -> Catalogue:
     return load_catalogue(tuple(config.rules.directories))
 
 
+def scraper_from(config: Config, clock: Clock) -> Scraper | None:
+    """The exporters the configuration names; None when it names none (or Prometheus reads them)."""
+    targets = config.metrics.scrape.targets
+    if config.metrics.source != "scrape" or not targets:
+        return None
+    interval = config.metrics.scrape.interval_seconds
+    return Scraper(
+        [ScrapeTarget(target.node, target.url) for target in targets],
+        timeout_seconds=min(_SCRAPE_SECONDS, interval * _SHARE_OF_INTERVAL / 2),
+        pass_seconds=interval * _SHARE_OF_INTERVAL,
+        clock=clock,
+    )
+
+
 def policy_from(config: Config) -> Policy:
     """What the operator allows, in the remediator's own words."""
     return Policy(
@@ -106,4 +123,5 @@ def policy_from(config: Config) -> Policy:
         verify_timeout_seconds=config.verify.timeout_seconds,
         probation_seconds=config.verify.probation_seconds,
         lease_seconds=config.lease.duration_seconds,
+        metrics_interval_seconds=config.metrics.scrape.interval_seconds,
     )

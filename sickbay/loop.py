@@ -17,6 +17,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from fleet.errors import SickbayError
 from sickbay.assembly import Application
+from sickbay.metric_path import MetricPath
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class ControlLoop:
         self._last_pass = time.monotonic()
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
-            executors={"default": ThreadPoolExecutor(3)},
+            executors={"default": ThreadPoolExecutor(4)},
             job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None},
         )
 
@@ -60,6 +61,11 @@ class ControlLoop:
         self._scheduler.add_job(
             self._observe_if_due, "interval", seconds=OBSERVE_TICK_SECONDS, next_run_time=now
         )
+        path = self._app.metric_path
+        if path is not None:
+            self._scheduler.add_job(
+                self._run_metrics, "interval", seconds=path.interval_seconds, args=[path], next_run_time=now
+            )
         self._scheduler.add_job(self._watch, "interval", seconds=WATCHDOG_SECONDS)
         self._scheduler.add_job(self._keep_house, "interval", hours=6)
         self._scheduler.start()
@@ -143,6 +149,20 @@ class ControlLoop:
                 self._app.world.load_contacts(tx.agents())
         except SickbayError as error:
             log.warning("the agents' last words could not be read from the store: %s", error)
+
+    def _run_metrics(self, path: MetricPath) -> None:
+        try:
+            found = path.run()
+        except SickbayError as error:
+            self._app.metrics.evaluation_failures.inc()
+            log.warning("the metric rules could not be evaluated: %s", error)
+            return
+        except Exception:  # boundary: the path outlives any defect; each is logged and counted
+            self._app.metrics.evaluation_failures.inc()
+            log.exception("a pass of the metric path ended in an unexpected error")
+            return
+        if found:
+            self.wake()
 
     def _watch(self) -> None:
         age = time.monotonic() - self._last_pass

@@ -6,7 +6,7 @@ So what has vanished is gone from the next scrape, and one failing part never fa
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import (
@@ -22,6 +22,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 PASS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+#: Labels of ``sickbay_finding``.
+FINDING_LABELS = ("node", "gpu", "uuid", "rule", "kind", "severity")
+SCRAPE_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0)
 
 
 class FleetFacts(Protocol):
@@ -39,7 +42,26 @@ class FleetFacts(Protocol):
         """The name of each gate that blocks an open incident, once per incident."""
         ...
 
+    def findings_open(self) -> Iterable[Mapping[str, str]]:
+        """The labels of each open finding: node, gpu (PCI address or empty), uuid, rule, kind, severity."""
+        ...
+
     def inbox_depth(self) -> int: ...
+
+
+class TargetFacts(Protocol):
+    """How one exporter answered in the last pass."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def duration_seconds(self) -> float: ...
+    @property
+    def samples(self) -> int: ...
+    @property
+    def last_success(self) -> float | None: ...
 
 
 class ControllerMetrics:
@@ -95,6 +117,39 @@ class ControllerMetrics:
             "When the scheduler last answered in full.",
             registry=self.registry,
         )
+        self.scrape_seconds = Histogram(
+            "sickbay_scrape_pass_duration_seconds",
+            "Duration of a pass over all exporters.",
+            buckets=SCRAPE_BUCKETS,
+            registry=self.registry,
+        )
+        self.evaluations = Counter(
+            "sickbay_metric_evaluations_total", "Evaluations of the metric rules.", registry=self.registry
+        )
+        self.evaluations_postponed = Counter(
+            "sickbay_metric_evaluations_postponed_total",
+            "Evaluations put off because the one before was not stored yet.",
+            registry=self.registry,
+        )
+        self.evaluation_failures = Counter(
+            "sickbay_metric_evaluation_failures_total",
+            "Passes of the metric path that ended in an error.",
+            registry=self.registry,
+        )
+        self.last_evaluation = Gauge(
+            "sickbay_metric_last_evaluation_timestamp_seconds",
+            "When the metric rules were last evaluated.",
+            registry=self.registry,
+        )
+        self.rule_targets = Gauge(
+            "sickbay_rule_targets", "Targets a metric rule is about.", ["rule"], registry=self.registry
+        )
+        self.rule_targets_judged = Gauge(
+            "sickbay_rule_targets_judged",
+            "Targets a metric rule could judge: 0 of many means that nobody reports its signal.",
+            ["rule"],
+            registry=self.registry,
+        )
         self.leading = Gauge(
             "sickbay_leader", "1 while this controller holds the lease.", registry=self.registry
         )
@@ -103,6 +158,18 @@ class ControllerMetrics:
     def watch(self, facts: FleetFacts) -> None:
         """Add the fleet's own numbers, read at each scrape."""
         self.registry.register(_FleetCollector(facts))
+
+    def watch_targets(self, targets: Callable[[], Sequence[TargetFacts]]) -> None:
+        """Add a line per exporter that is scraped, as it answered last."""
+        self.registry.register(_TargetCollector(targets))
+
+    def evaluated(self, coverage: Iterable[tuple[str, int, int]], at: float) -> None:
+        """The metric rules were evaluated; ``coverage``: (rule, judged, targets)."""
+        self.evaluations.inc()
+        self.last_evaluation.set(at)
+        for rule, judged, targets in coverage:
+            self.rule_targets.labels(rule).set(targets)
+            self.rule_targets_judged.labels(rule).set(judged)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
@@ -142,3 +209,45 @@ class _FleetCollector(Collector):
             "Stored pushes that are not weighed yet.",
             value=self._facts.inbox_depth(),
         )
+        findings = GaugeMetricFamily(
+            "sickbay_finding", "1 for each open finding.", labels=list(FINDING_LABELS)
+        )
+        told = {tuple(labels[name] for name in FINDING_LABELS) for labels in self._facts.findings_open()}
+        for values in sorted(told):
+            findings.add_metric(list(values), 1)
+        yield findings
+
+
+class _TargetCollector(Collector):
+    def __init__(self, targets: Callable[[], Sequence[TargetFacts]]) -> None:
+        self._targets = targets
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily(
+            "sickbay_scrape_target_up",
+            "1 if a node's exporter gave samples in the last pass.",
+            labels=["node"],
+        )
+        took = GaugeMetricFamily(
+            "sickbay_scrape_target_duration_seconds",
+            "How long a node's exporter took to answer.",
+            labels=["node"],
+        )
+        samples = GaugeMetricFamily(
+            "sickbay_scrape_target_samples", "Samples in a node's last answer.", labels=["node"]
+        )
+        last = GaugeMetricFamily(
+            "sickbay_scrape_target_last_success_timestamp_seconds",
+            "When a node's exporter last gave samples.",
+            labels=["node"],
+        )
+        for target in sorted(self._targets(), key=lambda target: target.node):
+            up.add_metric([target.node], 1 if target.ok else 0)
+            took.add_metric([target.node], target.duration_seconds)
+            samples.add_metric([target.node], target.samples)
+            if target.last_success is not None:
+                last.add_metric([target.node], target.last_success)
+        yield from (up, took, samples, last)

@@ -190,6 +190,7 @@ class ControllerService:
             "next_step": step,
             "waiting": waiting,
             "gates": views.gates_json(gates),
+            "metrics": views.sight_json(self.world.sight, name, self.clock.now()),
             "notes": [{"at": note.at, "reason": note.reason} for note in notes[-10:]],
         }
 
@@ -363,6 +364,23 @@ class ControllerService:
             found = tuple(tx.open_incidents())
         return iter([gate for incident in found for gate in incident.blocked_by])
 
+    def findings_open(self) -> Iterator[Mapping[str, str]]:
+        with self._store.transaction(read_only=True) as tx:
+            found = [stored.finding for stored in tx.findings()]
+        return iter(
+            [
+                {
+                    "node": f.node,
+                    "gpu": f.gpu or "",
+                    "uuid": f.uuid or "",
+                    "rule": f.rule,
+                    "kind": f.kind,
+                    "severity": str(f.severity),
+                }
+                for f in found
+            ]
+        )
+
     def inbox_depth(self) -> int:
         with self._store.transaction(read_only=True) as tx:
             return tx.pending_inbox_count()
@@ -399,6 +417,7 @@ class ControllerService:
             record,
             [s.finding for s in stored],
             self.world.contact(name),
+            self.world.sight,
             self._planner.policy,
             now=now,
             scheduler_is_fresh=fresh,

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from fleet.findings import Finding, Severity, Verdict
 from fleet.scheduler import NodeRecord, NodeState, Owner
+from remediator.decisions import Act, Move, Wait
 from remediator.gates import GateResult
-from remediator.lifecycle import Act, Move, Wait
 from remediator.planning import Assessment
 from remediator.policy import Policy
 from remediator.records import AgentContact, IncidentRecord, StepRecord, StoredFinding
+from remediator.sight import MetricSight
 from sickbay.ports import Json
 
 
@@ -95,6 +96,7 @@ def verdict_of(
     record: NodeRecord | None,
     findings: Sequence[Finding],
     contact: AgentContact | None,
+    sight: MetricSight | None,
     policy: Policy,
     *,
     now: float,
@@ -112,12 +114,35 @@ def verdict_of(
         return Verdict.UNKNOWN, "the scheduler's word is missing or old"
     if record.state in (NodeState.UNKNOWN, NodeState.DOWN):
         return Verdict.UNKNOWN, f"the scheduler says {record.state}"
+    watched = sight is not None and record.name in sight.watched
+    if watched and sight is not None:
+        seen_at = sight.seen_at(record.name)
+        if seen_at is None:
+            return Verdict.UNKNOWN, "its exporter has not answered yet"
+        if now - seen_at > policy.metrics_stale_seconds:
+            return Verdict.UNKNOWN, f"its exporter last answered {now - seen_at:.0f} s ago"
     if contact is None:
+        if watched:
+            return Verdict.HEALTHY, "its exporter answers and no rule holds (no agent reads its kernel log)"
         return Verdict.UNKNOWN, "no agent has ever spoken for this node"
     age = now - contact.last_seen
     if age > policy.agent_silence_seconds:
         return Verdict.UNKNOWN, f"its agent last spoke {age:.0f} s ago"
-    return Verdict.HEALTHY, "its agent speaks and no rule holds"
+    who = "its agent and its exporter speak" if watched else "its agent speaks"
+    return Verdict.HEALTHY, f"{who} and no rule holds"
+
+
+def sight_json(sight: MetricSight | None, node: str, now: float) -> Json | None:
+    """What the metric rules know of a node beside their findings; null when it has no target."""
+    if sight is None or node not in sight.watched:
+        return None
+    seen_at = sight.seen_at(node)
+    return {
+        "last_answer": seen_at,
+        "age_seconds": None if seen_at is None else now - seen_at,
+        "pending": list(sight.pending.get(node, ())),
+        "unknown": list(sight.unknown.get(node, ())),
+    }
 
 
 def node_json(

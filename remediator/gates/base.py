@@ -9,6 +9,7 @@ from fleet.findings import Finding, GateName, Mode, Step
 from fleet.scheduler import NodeRecord
 from remediator.policy import Policy, Pool
 from remediator.records import AgentContact, IncidentRecord, Lease, Word
+from remediator.sight import MetricSight
 
 #: Steps that take something out of service, or disturb what runs: harm a limit may have to stop.
 TAKING = (Step.CORDON,)
@@ -47,7 +48,8 @@ class GateInput:
     ``pool_nodes`` are the pool's members in the scheduler's last answer, ``pool_names`` their names,
     ``pool_unavailable`` those out of service (None: to be counted from ``pool_nodes``);
     ``incidents`` all open ones, ``recent`` those opened within the burst window, closed ones too;
-    ``snapshot_at`` when the scheduler last answered in full; ``cordons_in_window`` what we cordoned in
+    ``snapshot_at`` when the scheduler last answered in full; ``sight`` what the metric path saw last;
+    ``alerts_heard_at`` when Alertmanager last spoke; ``cordons_in_window`` what we cordoned in
     this pool within its rate window.
     """
 
@@ -67,6 +69,8 @@ class GateInput:
     findings: tuple[Finding, ...] = ()
     words: tuple[Word, ...] = ()
     agent: AgentContact | None = None
+    sight: MetricSight | None = None
+    alerts_heard_at: float | None = None
     cordons_in_window: int = 0
     backend: BackendHealth = BackendHealth()
     lease: Lease | None = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from fleet.findings import GateName, Step
+from collections.abc import Callable, Mapping, Sequence
+
+from fleet.findings import Finding, GateName, Step
 from fleet.scheduler import NodeRecord, NodeState, Owner
 from remediator.gates.base import TAKING, WRITING, GateInput, GateResult, blocked, passes
-from remediator.lifecycle import owns_cordon
+from remediator.situation import owns_cordon
 
 _CLOCK_TOLERANCE_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 60.0
@@ -95,25 +97,78 @@ class Freshness:
         return self._source(given, age)
 
     def _source(self, given: GateInput, scheduler_age: float) -> GateResult:
-        """A cordon needs the word of whoever reported the fault; later steps rest on our own cordon."""
+        """A cordon needs the word of whoever reported the fault; later steps rest on our own cordon.
+
+        Of several reporters one that speaks now is enough: each alone would have been.
+        """
         seen = f"the scheduler answered {scheduler_age:.0f} s ago"
-        by_agent = any(finding.source == "agent" for finding in given.findings)
-        if given.incident.state.holds_node or not by_agent:
+        acting = [finding for finding in given.findings if finding.response.acts] or list(given.findings)
+        if given.incident.state.holds_node or not acting:
             return passes(self.name, seen)
-        if given.agent is None:
-            return blocked(self.name, "the node's agent has never spoken")
-        if given.agent.contested:
-            return blocked(self.name, "two agents with different boots speak for this node: which one is it?")
-        age = given.now - given.agent.last_seen
-        if age < -_CLOCK_TOLERANCE_SECONDS:
-            return blocked(self.name, f"the clock went back by {-age:.0f} s since the node's agent spoke")
-        if age > given.policy.agent_silence_seconds:
-            return blocked(
-                self.name,
-                f"the node's agent last spoke {age:.0f} s ago "
-                f"(limit {given.policy.agent_silence_seconds:.0f} s)",
-            )
-        return passes(self.name, f"{seen}, the agent {age:.0f} s ago")
+        silences: list[str] = []
+        for source in dict.fromkeys(finding.source for finding in acting):
+            of_source = [finding for finding in acting if finding.source == source]
+            silence, word = _SOURCES.get(source, _nobody)(given, of_source)
+            if silence is None:
+                return passes(self.name, f"{seen}, {word}")
+            silences.append(silence)
+        return blocked(self.name, "; ".join(silences))
+
+
+def _nobody(given: GateInput, findings: Sequence[Finding]) -> tuple[str | None, str]:
+    return f"nobody knows how fresh the word of {findings[0].source!r} is", ""
+
+
+def _agent_silence(given: GateInput, findings: Sequence[Finding]) -> tuple[str | None, str]:
+    """(why its word does not count now, or None; what to say of it if it does)."""
+    if given.agent is None:
+        return "the node's agent has never spoken", ""
+    if given.agent.contested:
+        return "two agents with different boots speak for this node: which one is it?", ""
+    age = given.now - given.agent.last_seen
+    if age < -_CLOCK_TOLERANCE_SECONDS:
+        return f"the clock went back by {-age:.0f} s since the node's agent spoke", ""
+    limit = given.policy.agent_silence_seconds
+    if age > limit:
+        return f"the node's agent last spoke {age:.0f} s ago (limit {limit:.0f} s)", ""
+    return None, f"the agent {age:.0f} s ago"
+
+
+def _exporter_silence(given: GateInput, findings: Sequence[Finding]) -> tuple[str | None, str]:
+    seen_at = given.sight.seen_at(given.incident.node) if given.sight is not None else None
+    if seen_at is None:
+        return "the node's exporter has not answered since sickbay began to watch", ""
+    age = given.now - seen_at
+    if age < -_CLOCK_TOLERANCE_SECONDS:
+        return f"the clock went back by {-age:.0f} s since the node's exporter answered", ""
+    limit = given.policy.metrics_stale_seconds
+    if age > limit:
+        return f"the node's exporter last answered {age:.0f} s ago (limit {limit:.0f} s)", ""
+    return None, f"the exporter {age:.0f} s ago"
+
+
+def _alert_silence(given: GateInput, findings: Sequence[Finding]) -> tuple[str | None, str]:
+    """Alertmanager repeats a firing alert only every few hours; that it still speaks at all (the watchdog,
+    every minute) and has not resolved this one says that the alert stands.
+    """
+    if given.alerts_heard_at is None:
+        return "Alertmanager has not spoken since sickbay began to listen", ""
+    age = given.now - given.alerts_heard_at
+    if age < -_CLOCK_TOLERANCE_SECONDS:
+        return f"the clock went back by {-age:.0f} s since Alertmanager spoke", ""
+    limit = given.policy.alert_silence_seconds
+    if age > limit:
+        return f"Alertmanager last spoke {age:.0f} s ago (limit {limit:.0f} s; route its watchdog here)", ""
+    if all(finding.evidence.get("resolved_at") is not None for finding in findings):
+        return "Alertmanager has resolved the alert: nobody sees the fault now", ""
+    return None, f"Alertmanager {age:.0f} s ago"
+
+
+_SOURCES: Mapping[str, Callable[[GateInput, Sequence[Finding]], tuple[str | None, str]]] = {
+    "agent": _agent_silence,
+    "metrics": _exporter_silence,
+    "alertmanager": _alert_silence,
+}
 
 
 def _is_blind(node: NodeRecord) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import and_, insert, or_, select, update
 
@@ -54,6 +54,14 @@ class IncidentPart(Session):
         if not include_cleared:
             wanted = wanted.where(table.c.cleared_at.is_(None))
         return [rows.stored_finding(row) for row in self._rows(wanted)]
+
+    def amend_finding(self, finding_id: str, evidence: Mapping[str, object]) -> None:
+        """Replace the evidence of an open finding; one that is cleared, or not there, stays as it is."""
+        table = schema.finding
+        values = {"evidence": rows.to_json(evidence)}
+        self._run(
+            update(table).where(table.c.id == finding_id, table.c.cleared_at.is_(None)).values(**values)
+        )
 
     def clear_finding(self, finding_id: str, at: float, reason: str) -> None:
         """A finding that is cleared already keeps its first reason."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,8 @@ from fleet.scheduler import RequeueRequest, RequeueState
 from remediator.executor import Task, attempt
 from remediator.lease import RemainingLease
 from remediator.ledger import Ledger, LedgerUnavailableError
-from remediator.lifecycle import mark_of
 from remediator.records import Outcome, Phase
+from remediator.situation import mark_of
 from remediator.steps import StepResult
 from sickbay.assembly import assemble
 from tests.support.rig import CATALOGUE, Rig, bolder, counts
@@ -66,7 +67,7 @@ def late(rig: Rig) -> LateRunner:
         catalogue=CATALOGUE,
         clock=rig.clock,
         runner=runner,
-        incident_id=lambda: "i-1",
+        incident_id=(f"i-{number}" for number in itertools.count(1)).__next__,
         holder="late",
     )
     return runner
@@ -261,8 +262,6 @@ def test_a_backend_lets_go_without_beginning(rig: Rig) -> None:
 
 
 def test_a_gang_is_requeued_once(rig: Rig, late: LateRunner) -> None:
-    ids = iter(("i-1", "i-2"))
-    rig.app.controller._evaluator._incident_id = lambda: next(ids)
     job = rig.submit("n01", nodes=2)
     rig.tick(2)
     nodes = next(j.nodes for j in rig.cluster.scheduler.observe().jobs if j.id == job)

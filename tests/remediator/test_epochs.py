@@ -15,7 +15,8 @@ from fleet.errors import ConflictError, UnavailableError
 from fleet.findings import IncidentState as State
 from fleet.findings import Mode, Step
 from fleet.scheduler import NodeState
-from remediator.lifecycle import Act, Move, Wait, decide
+from remediator.decisions import Act, Move, Wait
+from remediator.lifecycle import decide
 from remediator.records import Phase
 from tests.support.rig import Rig, bolder
 from tests.support.situations import NOW, contact, drained, finding, incident, node, situation

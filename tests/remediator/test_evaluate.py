@@ -9,7 +9,8 @@ import pytest
 
 from collector.encode import event_from_dict
 from fleet.observations import Event, EventKind, RecoveryAction
-from remediator.evaluate import _event_payload, resolve_node
+from remediator.alert_word import resolve_node
+from remediator.casebook import event_payload
 from tests.support.rig import Rig
 
 INVENTORY = {"n1", "n2", "gpu-17", "n1.example"}
@@ -57,7 +58,7 @@ def test_a_past_event_keeps_every_field_a_cause_may_lie_in() -> None:
         boot_id="b",
         message="x" * 1000,
     )
-    back = event_from_dict(_event_payload(event))
+    back = event_from_dict(event_payload(event))
     assert (back.fatal, back.link, back.unit, back.registers) == (True, 5, "NETIR_LINK_EVT", ("0x1", "0x2"))
     assert (back.recovery_action, back.uncertain, back.cause) == (RecoveryAction.GPU_RESET, True, 79)
     assert len(back.message) == 300

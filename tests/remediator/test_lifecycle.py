@@ -10,9 +10,11 @@ import pytest
 from fleet.findings import IncidentState as State
 from fleet.findings import Mode, Repair, Response, Step
 from fleet.scheduler import NodeState, Reason
-from remediator.lifecycle import Act, JobRun, Move, Settle, Wait, decide, owns_cordon
+from remediator.decisions import Act, Move, Settle, Wait
+from remediator.lifecycle import decide
 from remediator.policy import Policy
 from remediator.records import Outcome
+from remediator.situation import JobRun, owns_cordon
 from tests.support.situations import (
     MARK,
     NOW,

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from fleet.findings import ClearOn, IncidentState, Mode, Repair, Response, Step
 from fleet.scheduler import NodeState, Reason
+from remediator.decisions import Act, Move, Settle, Wait
 from remediator.gates import blocking, evaluate
-from remediator.lifecycle import Act, JobRun, Move, Settle, Situation, Wait, decide, owns_cordon
+from remediator.lifecycle import decide
 from remediator.policy import Policy
 from remediator.records import Outcome
+from remediator.situation import JobRun, Situation, owns_cordon
 from tests.support.situations import (
     MARK,
     NOW,

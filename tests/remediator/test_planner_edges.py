@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from fleet.findings import IncidentState as State
-from fleet.findings import Repair, Step
+from fleet.findings import Repair, Response, Step
 from fleet.scheduler import NodeState
+from remediator.decisions import Act, Move, Settle, Wait
 from remediator.gates import blocking, evaluate
-from remediator.lifecycle import Act, Move, Settle, Wait, decide
+from remediator.lifecycle import decide
 from remediator.policy import Policy, Pool
 from remediator.records import Word, WordKind
+from remediator.sight import MetricSight
 from tests.support.situations import (
     NOW,
     contact,
@@ -125,7 +127,50 @@ def test_a_silent_agent_stops_the_first_cordon_and_nothing_after_it() -> None:
     assert blocked_by(agent=silent) == {"freshness"}
     after = incident(state=State.DRAINED)
     assert blocked_by(Step.REBOOT, agent=silent, incident=after, node=drained()) == set()
-    assert blocked_by(agent=silent, findings=(finding(source="alertmanager"),)) == set()
+
+
+def _sight(age: float, node: str = "n01") -> MetricSight:
+    return MetricSight(at=NOW - age, watched=frozenset({node}), answered={node: NOW - age})
+
+
+def test_the_word_of_an_exporter_counts_while_it_answers() -> None:
+    by_metrics = (finding(source="metrics"),)
+    silent = contact(last_seen=NOW - 600)
+    assert blocked_by(agent=silent, findings=by_metrics) == {"freshness"}
+    assert blocked_by(agent=silent, findings=by_metrics, sight=_sight(10.0)) == set()
+    assert blocked_by(agent=silent, findings=by_metrics, sight=_sight(46.0)) == {"freshness"}
+    assert blocked_by(agent=silent, findings=by_metrics, sight=_sight(-60.0)) == {"freshness"}
+    assert blocked_by(agent=silent, findings=by_metrics, sight=_sight(10.0, node="n02")) == {"freshness"}
+
+
+def test_of_two_reporters_one_that_speaks_is_enough() -> None:
+    both = (finding(source="metrics"), finding(source="agent"))
+    silent = contact(last_seen=NOW - 600)
+    assert blocked_by(agent=silent, findings=both, sight=_sight(10.0)) == set()
+    assert blocked_by(findings=both, sight=_sight(600.0)) == set()
+    assert blocked_by(agent=silent, findings=both, sight=_sight(600.0)) == {"freshness"}
+
+
+def test_what_only_observes_does_not_lend_its_freshness_to_what_acts() -> None:
+    acting = finding(source="agent")
+    watching = finding(source="metrics", response=Response.NOTIFY)
+    silent = contact(last_seen=NOW - 600)
+    assert blocked_by(agent=silent, findings=(acting, watching), sight=_sight(1.0)) == {"freshness"}
+
+
+def test_an_alert_counts_while_alertmanager_speaks_and_has_not_resolved_it() -> None:
+    alert = finding(source="alertmanager")
+    assert blocked_by(findings=(alert,)) == {"freshness"}
+    assert blocked_by(findings=(alert,), alerts_heard_at=NOW - 60) == set()
+    assert blocked_by(findings=(alert,), alerts_heard_at=NOW - 301) == {"freshness"}
+    assert blocked_by(findings=(alert,), alerts_heard_at=NOW + 60) == {"freshness"}
+    over = finding(source="alertmanager", evidence={"resolved_at": NOW - 30})
+    assert blocked_by(findings=(over,), alerts_heard_at=NOW) == {"freshness"}
+    assert blocked_by(findings=(over, alert), alerts_heard_at=NOW) == set()
+
+
+def test_nobody_vouches_for_an_unknown_reporter() -> None:
+    assert blocked_by(findings=(finding(source="somebody"),)) == {"freshness"}
 
 
 def test_the_red_button_stops_verification_commands_too() -> None:

@@ -18,6 +18,7 @@ from remediator.policy import Policy, Pool
 from remediator.records import IncidentRecord, Lease, LedgerTransaction, StepRecord
 from rules.catalogue import load_catalogue
 from sickbay.assembly import Application, assemble
+from sickbay.demo.exporters import simulated_exporters
 from simulator.cluster import SimulatedCluster
 from simulator.jobs import JobSpec
 
@@ -118,7 +119,13 @@ class Rig:
     """``start`` makes a controller process over what is durable; ``tick`` is one simulated second."""
 
     def __init__(
-        self, folder: Path, *, policy: Policy = POLICY, nodes: int = 4, reboot_seconds: float = 20.0
+        self,
+        folder: Path,
+        *,
+        policy: Policy = POLICY,
+        nodes: int = 4,
+        reboot_seconds: float = 20.0,
+        exporters: bool = False,
     ) -> None:
         self.clock = ManualClock()
         self.policy = policy
@@ -126,6 +133,8 @@ class Rig:
             clock=self.clock, nodes=nodes, seed=1, busy_share=0.0, reboot_seconds=reboot_seconds
         )
         self.switch = KillSwitch()
+        self._exporters = simulated_exporters(self.cluster) if exporters else None
+        self._seconds = 0
         self._url = f"sqlite:///{folder / 'ledger.db'}"
         self._sequence = itertools.count(1)
         self._incidents = itertools.count(1)
@@ -144,6 +153,7 @@ class Rig:
             runner=InlineRunner(),
             incident_id=lambda: f"i-{next(self._incidents)}",
             holder=f"process-{next(self._starts)}",
+            exporters=self._exporters,
         )
 
     def restart(self) -> None:
@@ -199,6 +209,10 @@ class Rig:
             self.app.service.ingest_events(name, dict(contact), mine)
             self._pending = [item for item in self._pending if item[0] != name]
         self.app.controller.observe()
+        path = self.app.metric_path
+        self._seconds += 1
+        if path is not None and self._seconds % int(path.interval_seconds) == 0:
+            path.run()
         self.app.controller.step()
 
     # -- what is there to see

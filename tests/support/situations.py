@@ -8,9 +8,9 @@ from fleet.findings import ClearOn, Finding, IncidentState, Mode, Repair, Respon
 from fleet.marks import Mark
 from fleet.scheduler import JobKind, JobRecord, NodeRecord, NodeState, Owner, Reason
 from remediator.gates import GateInput
-from remediator.lifecycle import Situation
 from remediator.policy import Policy, Pool
 from remediator.records import AgentContact, IncidentRecord, Lease
+from remediator.situation import Situation
 
 NOW = 1_767_225_600.0
 RULE = "gpu-fell-off-bus"

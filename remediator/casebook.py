@@ -1,0 +1,198 @@
+"""The casebook: findings that come in open an incident or join the node's open one; notes go beside them.
+
+Every method runs inside the ledger transaction it is given: a finding, its incident and the line that tells
+why are never apart. Whoever weighs something (events, metrics, alerts) brings its findings here.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from collector.encode import to_dict
+from fleet.clock import Clock
+from fleet.findings import Finding, IncidentState, Response
+from fleet.observations import Event
+from remediator.policy import UNMANAGED_POOL, Policy
+from remediator.records import IncidentRecord, LedgerTransaction, Phase, StepRecord, Strike
+from remediator.situation import AWAY, other_machine
+from remediator.world import World
+
+MAX_MESSAGE_CHARS = 300
+OPEN_AMONG_LATEST = 20
+
+
+def new_incident_id() -> str:
+    """Short enough for a scheduler's reason, random enough never to repeat."""
+    return "i-" + secrets.token_hex(4)
+
+
+class Casebook:
+    """Keeps findings and incidents. ``notices``: (finding id, sentence) of what a person should be told,
+    gathered until ``take_notices``.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        world: World,
+        clock: Clock,
+        incident_id: Callable[[], str] = new_incident_id,
+    ) -> None:
+        self._policy = policy
+        self._world = world
+        self._clock = clock
+        self._incident_id = incident_id
+        self._notices: list[tuple[str, str]] = []
+
+    def take_notices(self) -> tuple[tuple[str, str], ...]:
+        """What was gathered since the last call."""
+        notices, self._notices = tuple(self._notices), []
+        return notices
+
+    def take(
+        self,
+        tx: LedgerTransaction,
+        finding: Finding,
+        *,
+        event: Event | None = None,
+        jobs: tuple[str, ...] = (),
+    ) -> tuple[int, str | None]:
+        """Store a finding; open an incident or join the node's open one. (new findings, incident opened)."""
+        now = self._clock.now()
+        current = open_incident(tx, finding.node)
+        if current is None and finding.response.acts:
+            current = self._open(finding)
+            tx.add_incident(current)
+            new = tx.put_finding(finding, current.id, now)
+            tx.add_strike(
+                Strike(at=now, node=finding.node, rule=finding.rule, uuid=finding.uuid, incident=current.id)
+            )
+            self.note(tx, finding.node, finding.sentence, incident=current.id, event=event, jobs=jobs)
+            return int(new), current.id
+        new = tx.put_finding(finding, current.id if current is not None else None, now)
+        if not new:
+            return 0, None
+        if finding.response is Response.NOTIFY:
+            self._notices.append((finding.id, finding.sentence))
+        incident = current.id if current is not None else None
+        self.note(tx, finding.node, finding.sentence, incident=incident, event=event, jobs=jobs)
+        if current is not None and finding.response.acts:
+            joined = _join(current, finding, now)
+            if joined != current:
+                tx.update_incident(joined)
+        return 1, None
+
+    def is_ending(self, tx: LedgerTransaction, node: str) -> bool:
+        """The node's incident is being cancelled, or is about another machine: a new fault gets one of its
+        own, as soon as that one is closed. Joined to it, it would be cancelled unseen.
+        """
+        current = open_incident(tx, node)
+        if current is None:
+            return False
+        record, _ = self._world.node(node)
+        return current.cancelled_by is not None or bool(
+            other_machine(current, record, self._world.contact(node))
+        )
+
+    def _open(self, finding: Finding) -> IncidentRecord:
+        now = self._clock.now()
+        record, _ = self._world.node(finding.node)
+        contact = self._world.contact(finding.node)
+        pool = self._policy.pool_of(record).name if record is not None else UNMANAGED_POOL
+        return IncidentRecord(
+            id=self._incident_id(),
+            node=finding.node,
+            pool=pool,
+            rule=finding.rule,
+            state=IncidentState.SUSPECTED,
+            opened_at=now,
+            updated_at=now,
+            state_since=now,
+            incarnation=(record.uid or record.machine_id) if record is not None else None,
+            boot_id=finding.boot_id or (contact.boot_id if contact is not None else None),
+            response=finding.response,
+            repair=finding.repair,
+            sentence=finding.sentence,
+            expected_gpus=record.gpus_total if record is not None else None,
+            prior={
+                "agent_counts_gpus": contact is not None and contact.gpu_count is not None,
+                "gpu_uuids": list(contact.gpu_uuids) if contact is not None else [],
+            },
+        )
+
+    def end_what_is_over(self, tx: LedgerTransaction) -> None:
+        """Findings that outlived their incident (it was handed over, or a person ended it) end when the node
+        works again in another boot with all its GPUs: whoever put it back had the last word.
+        """
+        now = self._clock.now()
+        for stored in tx.findings():
+            incident = tx.incident(stored.incident) if stored.incident is not None else None
+            if incident is None or not incident.state.is_closed:
+                continue
+            contact = self._world.contact(stored.finding.node)
+            record, _ = self._world.node(stored.finding.node)
+            if contact is None or record is None or stored.finding.boot_id in (None, contact.boot_id):
+                continue
+            expected = incident.expected_gpus
+            whole = contact.gpu_count == expected if None not in (contact.gpu_count, expected) else True
+            if contact.contested or record.is_cordoned or record.state in AWAY or not whole:
+                continue
+            text = f"{record.name} has booted since and is back in service: {stored.finding.rule} is over"
+            tx.clear_finding(stored.finding.id, now, text)
+            self.note(tx, record.name, text, incident=incident.id)
+
+    def note(
+        self,
+        tx: LedgerTransaction,
+        node: str,
+        sentence: str,
+        *,
+        incident: str | None = None,
+        event: Event | None = None,
+        jobs: tuple[str, ...] = (),
+        alert: Mapping[str, Any] | None = None,
+    ) -> None:
+        payload: dict[str, object] = {}
+        if event is not None:
+            payload = {"event": event_payload(event), "jobs": list(jobs)}
+        if alert is not None:
+            payload["alert"] = dict(alert)
+        tx.append(
+            StepRecord(
+                at=self._clock.now(),
+                phase=Phase.DECISION,
+                # Half of a surrogate pair is legal in JSON and in no database.
+                reason=sentence.encode("utf-8", "backslashreplace").decode("utf-8"),
+                node=node,
+                incident=incident,
+                payload=payload,
+            )
+        )
+
+
+def open_incident(tx: LedgerTransaction, node: str) -> IncidentRecord | None:
+    # A node has one open incident at most, and it is among its latest (the wall clock may have gone back).
+    latest = tx.incidents(node=node, limit=OPEN_AMONG_LATEST)
+    return next((incident for incident in latest if not incident.state.is_closed), None)
+
+
+def _join(incident: IncidentRecord, finding: Finding, now: float) -> IncidentRecord:
+    """The incident takes the strongest response and repair of its findings; its mark stays what it was."""
+    response = max(incident.response, finding.response, key=lambda r: r.rank)
+    repair = max(incident.repair, finding.repair, key=lambda r: r.rank)
+    if incident.state.holds_node:
+        # The ladder is under way: a new finding may raise what comes next, never lower it.
+        response = max(response, incident.response, key=lambda r: r.rank)
+    if (response, repair) == (incident.response, incident.repair):
+        return incident
+    return replace(incident, response=response, repair=repair, updated_at=now)
+
+
+def event_payload(event: Event) -> dict[str, object]:
+    """A past event as later weighing needs it: whole (a cause may lie in any field), its message bounded."""
+    short = replace(event, message=event.message[:MAX_MESSAGE_CHARS])
+    return to_dict(short) | {"boot_id": event.boot_id}

@@ -1,0 +1,182 @@
+"""The metric path: scrape the exporters, keep windows of samples, evaluate the metric rules, hand over.
+
+One thread runs ``run`` in a rhythm. It never writes to the ledger: what it finds waits in the MetricInbox
+until the deciding thread has stored it, and the next evaluation begins from what the ledger then holds. So a
+finding is never found twice, and a controller that is killed between the two has lost a sample, not a fault.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from collector.scrape import TargetReading
+from fleet.clock import Clock
+from fleet.findings import Mode
+from remediator.policy import Policy
+from remediator.records import LedgerStore
+from remediator.sight import MetricInbox, MetricSight
+from remediator.world import World
+from rules.metrics.evaluate import evaluate
+from rules.metrics.state import MetricEvaluation, MetricState
+from rules.metrics.windows import SampleWindows
+from rules.model import Catalogue, Rule
+from sickbay.metrics import ControllerMetrics
+
+log = logging.getLogger(__name__)
+
+#: Sentences kept per node for ``why``.
+TOLD_PER_NODE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TargetHealth:
+    """How one target answered in the last pass. ``last_success``: epoch seconds; None: never yet."""
+
+    node: str
+    ok: bool
+    duration_seconds: float
+    samples: int
+    last_success: float | None
+    error: str | None
+
+
+class MetricPath:
+    """``read``: one pass over all exporters (``collector.scrape.Scraper.scrape_all``, or a simulation's).
+
+    ``watched``: the nodes that have a target, whether they answer or not.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Sequence[TargetReading]],
+        *,
+        watched: frozenset[str],
+        catalogue: Catalogue,
+        policy: Policy,
+        world: World,
+        store: LedgerStore,
+        inbox: MetricInbox,
+        metrics: ControllerMetrics,
+        clock: Clock,
+    ) -> None:
+        self.interval_seconds = policy.metrics_interval_seconds
+        self._read = read
+        self._watched = watched
+        self._rules: tuple[Rule, ...] = catalogue.metric_rules
+        self._modes: Mapping[str, Mode] = policy.rule_modes
+        self._disabled = policy.disabled_rules
+        self._world = world
+        self._store = store
+        self._inbox = inbox
+        self._metrics = metrics
+        self._clock = clock
+        self._windows = SampleWindows.for_rules(self._rules, step_seconds=self.interval_seconds)
+        self._state = MetricState()
+        self._health: dict[str, TargetHealth] = {}
+        self._unlisted: frozenset[str] = frozenset()
+        metrics.watch_targets(lambda: tuple(self._health.values()))
+
+    def run(self) -> bool:
+        """One pass. True when an evaluation now waits to be stored. Raises LedgerError if the ledger cannot
+        be read: the samples are kept, and the next pass evaluates them.
+        """
+        started = time.perf_counter()
+        readings = self._read()
+        now = self._clock.now()
+        self._note_health(readings, now)
+        self._metrics.scrape_seconds.observe(time.perf_counter() - started)
+        inventory = self._world.inventory
+        if inventory is None:
+            # Whose samples these are cannot be checked yet.
+            return False
+        known = [reading for reading in readings if reading.target.node in inventory]
+        self._tell_unlisted(frozenset(r.target.node for r in readings) - inventory)
+        self._windows.append([reading.reading for reading in known], now, boots=self._boots(known))
+        if not self._inbox.is_free:
+            self._metrics.evaluations_postponed.inc()
+            return False
+        evaluation = self._evaluate(now)
+        self._world.saw_metrics(self._sight(evaluation, now))
+        self._metrics.evaluated(((c.rule, c.judged, c.targets) for c in evaluation.coverage), now)
+        self._inbox.put(evaluation)
+        return True
+
+    def _evaluate(self, now: float) -> MetricEvaluation:
+        with self._store.transaction(read_only=True) as tx:
+            open_findings = [stored.finding for stored in tx.findings()]
+        evaluation = evaluate(
+            self._windows,
+            self._rules,
+            now,
+            self._state.reconciled(open_findings),
+            modes=self._modes,
+            disabled=self._disabled,
+        )
+        self._state = evaluation.state
+        return evaluation
+
+    def _boots(self, readings: Sequence[TargetReading]) -> dict[str, str]:
+        """The boot each node is in, by its agent; else by the scheduler, where that knows (Kubernetes)."""
+        boots: dict[str, str] = {}
+        for reading in readings:
+            node = reading.target.node
+            contact = self._world.contact(node)
+            record, _ = self._world.node(node)
+            if contact is not None:
+                if not contact.contested:
+                    boots[node] = contact.boot_id
+            elif record is not None and record.boot_id is not None:
+                boots[node] = record.boot_id
+        return boots
+
+    def _sight(self, evaluation: MetricEvaluation, now: float) -> MetricSight:
+        answered = {h.node: h.last_success for h in self._health.values() if h.last_success is not None}
+        pending: dict[str, list[str]] = {}
+        for item in evaluation.pending:
+            pending.setdefault(item.node, []).append(item.sentence)
+        unknown: dict[str, list[str]] = {}
+        for what in evaluation.unknown:
+            if what.node is not None:
+                unknown.setdefault(what.node, []).append(what.sentence)
+        return MetricSight(
+            at=now,
+            watched=self._watched,
+            answered=answered,
+            standing=frozenset(evaluation.standing),
+            pending={node: tuple(told[:TOLD_PER_NODE]) for node, told in pending.items()},
+            unknown={node: tuple(told[:TOLD_PER_NODE]) for node, told in unknown.items()},
+        )
+
+    def _note_health(self, readings: Sequence[TargetReading], now: float) -> None:
+        for reading in readings:
+            node = reading.target.node
+            before = self._health.get(node)
+            if reading.ok:
+                last: float | None = now
+            else:
+                last = before.last_success if before is not None else None
+            if not reading.ok and (before is None or before.ok):
+                log.warning("the exporter of %s does not answer: %s", node, reading.error)
+            elif reading.ok and before is not None and not before.ok:
+                log.info("the exporter of %s answers again", node)
+            self._health[node] = TargetHealth(
+                node=node,
+                ok=reading.ok,
+                duration_seconds=reading.duration_seconds,
+                samples=len(reading.reading.samples),
+                last_success=last,
+                error=reading.error,
+            )
+
+    def _tell_unlisted(self, nodes: frozenset[str]) -> None:
+        """Targets whose node the scheduler does not list: said once, nothing is made of what they say."""
+        new = sorted(nodes - self._unlisted)
+        self._unlisted = nodes
+        if new:
+            log.warning(
+                "metrics.scrape.targets name nodes that the scheduler does not list, and are not used: %s",
+                ", ".join(new[:20]) + (f" and {len(new) - 20} more" if len(new) > 20 else ""),  # noqa: PLR2004
+            )
