@@ -8,6 +8,7 @@ from __future__ import annotations
 from fleet.findings import GateName, IncidentState, Step
 from remediator.gates.base import TAKING, GateInput, GateResult, blocked, passes
 from remediator.policy import counts_as_unavailable
+from remediator.records import IncidentRecord
 
 
 class Settle:
@@ -27,16 +28,25 @@ class Settle:
 
 def same_cause(given: GateInput) -> tuple[set[str], set[str]]:
     """Nodes with an incident of the same rule opened within the burst window, this one too: those of the
-    pool, and those of the fleet (a domain may span pools). What was cancelled meanwhile counts as well.
+    pool, and those of the fleet (a domain may span pools). What was cancelled meanwhile counts as well, and
+    what was frozen and nobody has decided on since: time alone makes no common cause go away.
     """
     since = given.now - given.policy.burst.window_seconds
     same = [
         other
         for other in (*given.incidents, *given.recent)
-        if other.rule == given.incident.rule and other.opened_at >= since
+        if other.rule == given.incident.rule and (other.opened_at >= since or _is_frozen(other))
     ]
     this = {given.incident.node}
     return {o.node for o in same if given.in_pool(o)} | this, {o.node for o in same} | this
+
+
+def _is_frozen(incident: IncidentRecord) -> bool:
+    return (
+        GateName.BURST in incident.blocked_by
+        and incident.approved_by is None
+        and not incident.state.is_closed
+    )
 
 
 class Burst:
@@ -57,8 +67,8 @@ class Burst:
         if len(nodes) >= threshold:
             return blocked(
                 self.name,
-                f"{given.incident.rule} on {len(nodes)} nodes {window} (limit {threshold - 1}): "
-                "a common cause is likelier than that many sick nodes",
+                f"{given.incident.rule} on {len(nodes)} nodes {window} (limit {threshold - 1}): a common "
+                "cause is likelier than that many sick nodes; frozen until a person approves or cancels",
             )
         for name, members in given.policy.domains.items():
             hit = everywhere & members

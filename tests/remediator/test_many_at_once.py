@@ -124,6 +124,18 @@ def test_quick_cancels_do_not_hide_a_burst(rig: Rig) -> None:
     assert rig.incidents()[0].blocked_by == ("burst",)
 
 
+def test_a_burst_stays_frozen_until_people_have_decided(rig: Rig) -> None:
+    for number in range(1, 6):
+        rig.xid(f"n{number:02d}")
+    rig.tick(600)
+    assert rig.our_verbs() == [], "the window is over, the common cause is not"
+    assert [i.blocked_by for i in rig.incidents()] == [("burst",)] * 5
+    rig.app.service.approve(rig.incidents()[0].id, author="alice", reason="this one is really broken")
+    rig.tick(5)
+    touched = {action.node for action in rig.cluster.scheduler.our_actions}
+    assert touched == {rig.incidents()[0].node}
+
+
 def test_half_a_domain_counts_over_pools() -> None:
     rack = frozenset({"n01", "n02", "n03", "n04"})
     policy = Policy(cluster="t", mode=Mode.AUTO, domains={"rack1": rack})
