@@ -17,7 +17,7 @@ from fleet.findings import Finding, IncidentState, Response
 from fleet.observations import Event
 from remediator.policy import UNMANAGED_POOL, Policy
 from remediator.records import IncidentRecord, LedgerTransaction, Phase, StepRecord, Strike
-from remediator.situation import AWAY, other_machine
+from remediator.situation import AWAY, other_machine, owns_cordon
 from remediator.world import World
 
 MAX_MESSAGE_CHARS = 300
@@ -64,6 +64,13 @@ class Casebook:
         """Store a finding; open an incident or join the node's open one. (new findings, incident opened)."""
         now = self._clock.now()
         current = open_incident(tx, finding.node)
+        handed_over = self._in_hands(tx, finding.node) if current is None else None
+        if handed_over is not None:
+            new = tx.put_finding(finding, handed_over.id, now)
+            if new:
+                text = f"{finding.sentence}; the node is handed over already"
+                self.note(tx, finding.node, text, incident=handed_over.id, event=event, jobs=jobs)
+            return int(new), None
         if current is None and finding.response.acts:
             current = self._open(finding)
             tx.add_incident(current)
@@ -85,6 +92,16 @@ class Casebook:
             if joined != current:
                 tx.update_incident(joined)
         return 1, None
+
+    def _in_hands(self, tx: LedgerTransaction, node: str) -> IncidentRecord | None:
+        """The incident that was handed over and under whose mark the node still is out of service: what is
+        found now belongs to it, nobody has mended the node yet.
+        """
+        latest = next(iter(tx.incidents(node=node, limit=1)), None)
+        record, _ = self._world.node(node)
+        if latest is None or latest.state is not IncidentState.HANDED_OVER or record is None:
+            return None
+        return latest if owns_cordon(latest, record) else None
 
     def is_ending(self, tx: LedgerTransaction, node: str) -> bool:
         """The node's incident is being cancelled, or is about another machine: a new fault gets one of its

@@ -92,6 +92,11 @@ class SimulatedTelemetry:
         with self._lock:
             self._away_until[node] = self._fleet.clock.now() + seconds
 
+    def is_away(self, node: str) -> bool:
+        """The exporter does not answer now, by a fault of its own."""
+        with self._lock:
+            return self._fleet.clock.now() < self._away_until.get(node, 0.0)
+
     def booted(self, node: str) -> None:
         """A reboot resets the volatile counters and applies pending row remaps."""
         with self._lock:

@@ -35,17 +35,20 @@ def same_cause(given: GateInput) -> tuple[set[str], set[str]]:
     same = [
         other
         for other in (*given.incidents, *given.recent)
-        if other.rule == given.incident.rule and (other.opened_at >= since or _is_frozen(other))
+        if other.rule == given.incident.rule and (other.opened_at >= since or _frozen_together(given, other))
     ]
-    this = {given.incident.node}
+    mine = given.incident.opened_at >= since or GateName.BURST in given.incident.blocked_by
+    this = {given.incident.node} if mine else set()
     return {o.node for o in same if given.in_pool(o)} | this, {o.node for o in same} | this
 
 
-def _is_frozen(incident: IncidentRecord) -> bool:
+def _frozen_together(given: GateInput, other: IncidentRecord) -> bool:
+    """Frozen by a burst that the given incident is part of, and not decided on."""
     return (
-        GateName.BURST in incident.blocked_by
-        and incident.approved_by is None
-        and not incident.state.is_closed
+        GateName.BURST in other.blocked_by
+        and other.approved_by is None
+        and not other.state.is_closed
+        and abs(other.opened_at - given.incident.opened_at) <= given.policy.burst.window_seconds
     )
 
 

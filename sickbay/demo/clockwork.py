@@ -18,6 +18,7 @@ from remediator.policy import Policy, Pool
 from remediator.records import Word, WordKind
 from rules.catalogue import load_catalogue
 from sickbay.assembly import Application, assemble
+from sickbay.demo.exporters import simulated_exporters
 from sickbay.demo.scenes import PRESSED_BY, Script, default_script
 from simulator.cluster import SimulatedCluster
 from simulator.faults import Fault
@@ -29,8 +30,11 @@ BUSY_READ_SECONDS = 2.0
 TICK_SECONDS = 1.0
 
 
-def demo_policy() -> Policy:
-    """What a bold operator would configure; the demo has to show action."""
+def demo_policy(nodes: int) -> Policy:
+    """What a bold operator would configure; the demo has to show action.
+
+    Four nodes may be out of service, in a fleet of any size: so many the script's scenes fill.
+    """
     return Policy(
         cluster="demo",
         mode=Mode.AUTO,
@@ -40,7 +44,7 @@ def demo_policy() -> Policy:
                 partition="gpu",
                 mode=Mode.AUTO,
                 max_in_flight=2,
-                max_unavailable_percent=25.0,
+                max_unavailable_percent=min(100.0, 450.0 / nodes),
                 max_cordons=3,
             ),
         ),
@@ -88,11 +92,12 @@ class Clockwork:
         self.started_at = self.clock.now()
         self.happened: list[tuple[float, Fault]] = []
         self.unknown_while_silent: set[str] = set()
+        self.unknown_while_unscraped: set[str] = set()
         url = "sqlite://" if database is None else f"sqlite:///{database}"
         self.store = open_ledger(url, self.clock)
         incident_numbers = itertools.count(1)
         self.app: Application = assemble(
-            policy=demo_policy(),
+            policy=demo_policy(nodes),
             store=self.store,
             backend=self.cluster.scheduler,
             catalogue=load_catalogue(),
@@ -100,10 +105,12 @@ class Clockwork:
             runner=InlineRunner(),
             incident_id=lambda: f"demo-{next(incident_numbers)}",
             holder="demo",
+            exporters=simulated_exporters(self.cluster),
         )
         self._agents: dict[str, _NodeAgent] = {}
         self._buttons = list(self.script.buttons)
         self._last_read = float("-inf")
+        self._last_scrape = float("-inf")
         self._holding = False
         self._beat = itertools.cycle(range(int(HEARTBEAT_SECONDS)))
 
@@ -127,6 +134,7 @@ class Clockwork:
         self._observe_if_due()
         self._agents_speak(beat=next(self._beat))
         self._press_buttons()
+        self._scrape_if_due()
         done = self.app.controller.step()
         self._holding = done.holding > 0
         self.app.service.notify_changed()
@@ -136,6 +144,16 @@ class Clockwork:
         if self.clock.now() - self._last_read >= due:
             self._last_read = self.clock.now()
             self.app.controller.observe()
+
+    def _scrape_if_due(self) -> None:
+        path = self.app.metric_path
+        if path is None or self.clock.now() - self._last_scrape < path.interval_seconds:
+            return
+        self._last_scrape = self.clock.now()
+        path.run()
+        away = {name for name in self.cluster.fleet.names if self.cluster.telemetry.is_away(name)}
+        if away:
+            self.unknown_while_unscraped |= away & self._unknown_nodes()
 
     def _agents_speak(self, *, beat: int) -> None:
         silent: set[str] = set()

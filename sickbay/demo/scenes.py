@@ -21,6 +21,11 @@ class Expect(StrEnum):
     UNTOUCHED = "left to its admin, noted beside"
     SILENCE = "nothing: silence is no evidence"
     PAUSED = "paused first, then returned"
+    AFTER_JOB = "job finished, drained, handed over"
+    HANDED_OVER = "drained, requeued, handed over"
+    UNSEEN = "nothing: a silent exporter is no evidence"
+    BUDGET = "refused while the budget is full, then returned"
+    FROZEN = "frozen, one page, no cordon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +62,28 @@ class Script:
         return tuple(fault for scene in self.scenes for fault in scene.faults)
 
 
-MIN_NODES = 12
+MIN_NODES = 16
 MAX_NODES = 512
 #: Nodes that are sure to hold one whole-node job: the queue fills nodes in order of their names. It is a
 #: batch job that may be requeued and outlives the script, so that each scene's truth holds for any seed.
 TRAINING_NODES = 6
 _TRAINING = JobSpec(name="pretrain", user="dora", nodes=1, gpus_per_node=8, seconds=86_400.0)
+#: The first node's job ends by itself: the one that a hot GPU is allowed to finish.
+_SHORT = JobSpec(name="finetune", user="emil", nodes=1, gpus_per_node=8, seconds=640.0)
+#: Five nodes at once are many in a fleet of up to 250 (2 %); in a larger one it takes more.
+BURST_NODES, BURST_PERCENT = 5, 2
 
 
 def default_script(nodes: Sequence[str]) -> Script:
-    """The scenes over a fleet of at least ``MIN_NODES`` nodes; times leave room between unlike stories."""
+    """The scenes over a fleet of at least ``MIN_NODES`` nodes; times leave room between unlike stories.
+
+    Every node has one part to play, but for those that only fall silent: they do in two scenes.
+    """
     if len(nodes) < MIN_NODES:
         raise ValueError(f"the demo needs at least {MIN_NODES} nodes")
-    lost, job, unknown, drained, pressed = (nodes[i] for i in (2, 5, 8, 10, 1))
-    silent = tuple(n for n in nodes if n not in (lost, job, unknown, drained, pressed))[:6]
+    hot, pressed, lost, worn, first, job, _, second, unknown, _, drained = nodes[:11]
+    quiet = (nodes[6], nodes[9], *nodes[11:])
+    together = quiet[-max(BURST_NODES, len(nodes) * BURST_PERCENT // 100 + 1) :]
     return Script(
         scenes=(
             _scene(
@@ -78,6 +91,19 @@ def default_script(nodes: Sequence[str]) -> Script:
                 "a GPU falls off the bus under a running job",
                 Expect.RETURNED,
                 Fault(at_seconds=40, node=lost, scene="xid-79", kind=FaultKind.GPU_LOST, gpu_index=3),
+            ),
+            _scene(
+                "thermal",
+                "a fan dies and heat slows a GPU",
+                Expect.AFTER_JOB,
+                Fault(
+                    at_seconds=60,
+                    node=hot,
+                    scene="thermal",
+                    kind=FaultKind.HEAT,
+                    gpu_index=2,
+                    seconds=86_400,
+                ),
             ),
             _scene(
                 "xid-31",
@@ -104,22 +130,14 @@ def default_script(nodes: Sequence[str]) -> Script:
                 ),
                 Fault(at_seconds=180, node=drained, scene="foreign-drain", kind=FaultKind.GPU_LOST),
             ),
-            Scene(
+            _scenes(
                 "silent-agents",
                 "the agents of six nodes fall silent",
-                silent,
-                300.0,
                 Expect.SILENCE,
-                tuple(
-                    Fault(
-                        at_seconds=300,
-                        node=node,
-                        scene="silent-agents",
-                        kind=FaultKind.AGENT_SILENT,
-                        seconds=180,
-                    )
-                    for node in silent
-                ),
+                quiet[:6],
+                300.0,
+                kind=FaultKind.AGENT_SILENT,
+                seconds=180,
             ),
             _scene(
                 "red-button",
@@ -127,12 +145,84 @@ def default_script(nodes: Sequence[str]) -> Script:
                 Expect.PAUSED,
                 Fault(at_seconds=560, node=pressed, scene="red-button", kind=FaultKind.GPU_LOST, gpu_index=5),
             ),
+            _scenes(
+                "silent-exporters",
+                "the exporters of six nodes go away",
+                Expect.UNSEEN,
+                quiet[:6],
+                780.0,
+                kind=FaultKind.EXPORTER_AWAY,
+                seconds=240,
+            ),
+            _scene(
+                "memory",
+                "memory errors, and no spare row is left",
+                Expect.HANDED_OVER,
+                *_worn_memory(worn, 1060.0),
+            ),
+            _scene(
+                "budget-first",
+                "the last node the budget allows loses a GPU",
+                Expect.RETURNED,
+                Fault(at_seconds=1230, node=first, scene="budget-first", kind=FaultKind.GPU_LOST),
+            ),
+            _scene(
+                "budget-full",
+                "one more, while the budget is full",
+                Expect.BUDGET,
+                Fault(at_seconds=1240, node=second, scene="budget-full", kind=FaultKind.GPU_LOST),
+            ),
+            _scenes(
+                "burst",
+                f"one cause hits {_number(len(together))} nodes at once",
+                Expect.FROZEN,
+                together,
+                1560.0,
+                kind=FaultKind.XID,
+                code=119,
+            ),
         ),
         buttons=(Button(540.0, press=True), Button(620.0, press=False)),
-        ends_at=1000.0,
-        jobs=(_TRAINING,) * TRAINING_NODES,
+        ends_at=1740.0,
+        jobs=(_SHORT, *(_TRAINING,) * (TRAINING_NODES - 1)),
     )
+
+
+def _worn_memory(node: str, at: float) -> tuple[Fault, ...]:
+    """What the driver prints and what its counters show, as they come together on a real card."""
+    plan = (
+        (at - 1, FaultKind.ECC_UNCORRECTED, 0),
+        (at - 1, FaultKind.XID, 48),
+        (at, FaultKind.ROW_REMAP_FAILED, 0),
+        (at, FaultKind.XID, 64),
+    )
+    return tuple(
+        Fault(at_seconds=when, node=node, scene="memory", kind=kind, gpu_index=6, code=code)
+        for when, kind, code in plan
+    )
+
+
+def _number(count: int) -> str:
+    return "five" if count == BURST_NODES else str(count)
 
 
 def _scene(name: str, title: str, expect: Expect, *faults: Fault) -> Scene:
     return Scene(name, title, (faults[-1].node,), faults[-1].at_seconds, expect, faults)
+
+
+def _scenes(
+    name: str,
+    title: str,
+    expect: Expect,
+    nodes: Sequence[str],
+    at: float,
+    *,
+    kind: FaultKind,
+    seconds: float = 0.0,
+    code: int = 79,
+) -> Scene:
+    """The same to many nodes at one time."""
+    faults = tuple(
+        Fault(at_seconds=at, node=node, scene=name, kind=kind, seconds=seconds, code=code) for node in nodes
+    )
+    return Scene(name, title, tuple(nodes), at, expect, faults)

@@ -6,19 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.findings import Step
+from fleet.findings import GateName, Step
 from remediator.records import Outcome, Phase, StepRecord
 from sickbay.demo.clockwork import Clockwork
 from sickbay.demo.scenes import Expect, Scene
 
 RETURN_STEPS = (Step.CORDON, Step.REBOOT, Step.VERIFY, Step.UNCORDON)
 #: What we may do to a node, by the scene it plays in; anything else, or elsewhere, is unexpected.
-_REPAIR = frozenset({"cordon", "requeue", "exclude", "release", "reboot", "uncordon"})
+_REQUEUE = frozenset({"requeue", "exclude", "release"})
+_REPAIR = _REQUEUE | {"cordon", "reboot", "uncordon"}
 _ALLOWED = {
     Expect.RETURNED: _REPAIR,
     Expect.PAUSED: _REPAIR,
+    Expect.BUDGET: _REPAIR,
+    Expect.HANDED_OVER: _REQUEUE | {"cordon"},
+    Expect.AFTER_JOB: frozenset({"cordon"}),
     Expect.UNTOUCHED: frozenset({"annotate"}),
 }
+
+
+#: What held a scene's node back at first: the gate, and the word for it.
+_HELD_BY = {Expect.PAUSED: ("pause", "paused"), Expect.BUDGET: ("budget", "refused")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,7 @@ def _row(work: Clockwork, scene: Scene) -> Row:
         expected=str(scene.expect),
         seen=seen,
         ok=ok,
-        detected_after_seconds=detected if scene.expect is not Expect.SILENCE else None,
+        detected_after_seconds=detected if scene.expect not in (Expect.SILENCE, Expect.UNSEEN) else None,
         returned_after_seconds=returned,
         others=len(scene.nodes) - 1,
     )
@@ -125,8 +133,10 @@ def _row(work: Clockwork, scene: Scene) -> Row:
 def _judge(
     work: Clockwork, scene: Scene, steps: list[StepRecord], effects: list[Step | None]
 ) -> tuple[str, bool]:
-    if scene.expect in (Expect.RETURNED, Expect.PAUSED):
+    if scene.expect in (Expect.RETURNED, Expect.PAUSED, Expect.BUDGET):
         return _judge_returned(scene, steps, effects)
+    if scene.expect in (Expect.AFTER_JOB, Expect.HANDED_OVER):
+        return _judge_handed_over(work, scene, effects)
     touched = {a.verb for a in work.cluster.scheduler.our_actions if a.node in scene.nodes}
     if scene.expect is Expect.UNTOUCHED:
         record = work.cluster.scheduler.observe_node(scene.nodes[0])
@@ -136,8 +146,12 @@ def _judge(
         return seen, kept and noted and touched <= {"annotate"}
     if touched:
         return f"TOUCHED: {', '.join(sorted(touched))}", False
-    if scene.expect is Expect.SILENCE:
-        unknown = work.unknown_while_silent & set(scene.nodes)
+    if scene.expect is Expect.FROZEN:
+        return _judge_frozen(work, scene)
+    if scene.expect in (Expect.SILENCE, Expect.UNSEEN):
+        silent = scene.expect is Expect.SILENCE
+        seen_unknown = work.unknown_while_silent if silent else work.unknown_while_unscraped
+        unknown = seen_unknown & set(scene.nodes)
         seen = f"{len(unknown)} of {len(scene.nodes)} nodes unknown for a while, none touched"
         return seen, len(unknown) == len(scene.nodes) and not effects
     told = sum(s.phase is Phase.DECISION and "event" in s.payload for s in steps)
@@ -153,11 +167,37 @@ def _judge_returned(scene: Scene, steps: list[StepRecord], effects: list[Step | 
     if requeued:
         done.insert(1, f"{requeued} job{'s' if requeued > 1 else ''} requeued")
     complete = all(effects.count(step) == 1 for step in RETURN_STEPS)
-    if scene.expect is Expect.PAUSED:
-        held = [s for s in steps if s.outcome is Outcome.REFUSED and "pause" in _gates(s)]
-        done.insert(0, "paused" if held else "NOT paused")
-        complete = complete and bool(held)
+    gate, word = _HELD_BY.get(scene.expect, ("", ""))
+    if gate:
+        held = any(s.outcome is Outcome.REFUSED and gate in _gates(s) for s in steps)
+        done.insert(0, word if held else f"NOT {word}")
+        complete = complete and held
     return ", ".join(done) or "nothing", complete
+
+
+def _judge_handed_over(work: Clockwork, scene: Scene, effects: list[Step | None]) -> tuple[str, bool]:
+    """The node stays out of service for hands; the job on it was requeued, or allowed to end."""
+    requeued = sum(step is Step.REQUEUE for step in effects)
+    node = work.cluster.scheduler.observe_node(scene.nodes[0])
+    out = node.is_cordoned and Step.UNCORDON not in effects and Step.REBOOT not in effects
+    handed = effects.count(Step.HAND_OVER) == 1
+    wanted = requeued == 0 if scene.expect is Expect.AFTER_JOB else requeued > 0
+    words = ["drained" if effects.count(Step.CORDON) == 1 else "NOT drained"]
+    words.append(
+        f"{requeued} job{'s' if requeued > 1 else ''} requeued" if requeued else "its job left to end"
+    )
+    words.append("handed over" if handed and out else "NOT handed over")
+    return ", ".join(words), wanted and handed and out and effects.count(Step.CORDON) == 1
+
+
+def _judge_frozen(work: Clockwork, scene: Scene) -> tuple[str, bool]:
+    """Each node has its incident, each incident is frozen, and one page told it."""
+    with work.store.transaction(read_only=True) as tx:
+        frozen = {i.node for i in tx.open_incidents() if GateName.BURST in i.blocked_by}
+    pages = sum(key.startswith("burst/") for _, key, _ in work.app.notifier.pages)
+    of_scene = frozen & set(scene.nodes)
+    seen = f"{len(of_scene)} of {len(scene.nodes)} frozen, {pages} page{'s' if pages != 1 else ''}, no cordon"
+    return seen, len(of_scene) == len(scene.nodes) and pages == 1
 
 
 def _gates(step: StepRecord) -> tuple[str, ...]:

@@ -136,6 +136,15 @@ def test_a_burst_stays_frozen_until_people_have_decided(rig: Rig) -> None:
     assert touched == {rig.incidents()[0].node}
 
 
+def test_an_old_incident_is_no_part_of_a_burst_of_today() -> None:
+    old = incident(id="o-1", node="n02", opened_at=NOW - 3000, blocked_by=("foreign_owner", "burst"))
+    near = incident(id="o-2", node="n03")
+    assert blocked_by(incidents=(old, near)) == set()
+    assert blocked_by(incidents=(replace(old, opened_at=NOW - 300), near)) == {"burst"}
+    today = (near, incident(id="o-3", node="n04"))
+    assert blocked_by(incident=incident(opened_at=NOW - 3000), incidents=today) == set()
+
+
 def test_half_a_domain_counts_over_pools() -> None:
     rack = frozenset({"n01", "n02", "n03", "n04"})
     policy = Policy(cluster="t", mode=Mode.AUTO, domains={"rack1": rack})

@@ -53,6 +53,17 @@ def test_a_failed_remap_drains_at_once_and_is_handed_over(rig: Rig) -> None:
     assert rig.incident().repair is Repair.HAND_OVER
 
 
+def test_what_is_found_on_a_node_in_hands_belongs_to_the_incident_that_handed_it_over(rig: Rig) -> None:
+    rig.cluster.telemetry.fail_row_remap("n02", 5)
+    rig.run_until(lambda: rig.state() is IncidentState.HANDED_OVER, limit=300)
+    rig.xid("n02", 48)
+    rig.cluster.telemetry.fail_row_remap("n02", 6)
+    rig.tick(120)
+    assert len(rig.incidents()) == 1
+    assert len(findings(rig)) == 3
+    assert {stored.incident for stored in findings(rig)} == {rig.incident().id}
+
+
 def test_an_uncorrectable_error_waits_for_an_idle_moment_and_is_reset(rig: Rig) -> None:
     rig.submit("n01", seconds=600.0)
     rig.tick(60)
