@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 PLAIN_COLUMNS = 100
-DEFAULT_SPEED = 20.0
+DEFAULT_SPEED = 40.0
 MIN_NODES, MAX_NODES = 12, 512
 
 

@@ -18,6 +18,7 @@ from remediator.policy import Policy, Pool
 from remediator.records import Word, WordKind
 from rules.catalogue import load_catalogue
 from sickbay.assembly import Application, assemble
+from sickbay.demo.bill import Meter
 from sickbay.demo.exporters import simulated_exporters
 from sickbay.demo.scenes import PRESSED_BY, Script, default_script
 from simulator.cluster import SimulatedCluster
@@ -96,11 +97,14 @@ class Clockwork:
         url = "sqlite://" if database is None else f"sqlite:///{database}"
         self.store = open_ledger(url, self.clock)
         incident_numbers = itertools.count(1)
+        catalogue = load_catalogue()
+        self.nodes, self.seed = nodes, seed
+        self.meter = Meter(self.cluster, catalogue)
         self.app: Application = assemble(
             policy=demo_policy(nodes),
             store=self.store,
             backend=self.cluster.scheduler,
-            catalogue=load_catalogue(),
+            catalogue=catalogue,
             clock=self.clock,
             runner=InlineRunner(),
             incident_id=lambda: f"demo-{next(incident_numbers)}",
@@ -131,6 +135,8 @@ class Clockwork:
         """One simulated second: users and faults, agents' pushes, people's buttons, the service's pass."""
         self.clock.advance(TICK_SECONDS)
         self.happened += [(self.clock.now(), fault) for fault in self.cluster.tick()]
+        if not self.finished:
+            self.meter.look(TICK_SECONDS)
         self._observe_if_due()
         self._agents_speak(beat=next(self._beat))
         self._press_buttons()

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sickbay.demo.bill import Bill
 from sickbay.demo.truth import Truth
 
 UNEXPECTED_SHOWN = 5
@@ -13,7 +14,28 @@ UNEXPECTED_SHOWN = 5
 
 def truth_report(truth: Truth) -> RenderableType:
     """The table and the sentence under it."""
-    return Group(truth_table(truth), Text(), verdict(truth))
+    return Group(
+        truth_table(truth), Text(), verdict(truth), Text(), bill_table(truth.bill), bill_note(truth.bill)
+    )
+
+
+def bill_table(bill: Bill) -> Table:
+    """The same faults in both worlds, side by side."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold underline")
+    table.add_column("the same faults")
+    table.add_column("GPU-hours lost", justify="right")
+    table.add_column(bill.assumptions.currency, justify="right")
+    for name, world, style in (
+        ("with sickbay", bill.with_sickbay, "bold green"),
+        ("without", bill.without, "bold red"),
+    ):
+        cost = f"{bill.cost(world):,.0f}"
+        table.add_row(Text(name), Text(f"{world.gpu_hours:,.0f}", style), Text(cost, style))
+    return table
+
+
+def bill_note(bill: Bill) -> Text:
+    return Text(bill.assumptions.sentence, "dim")
 
 
 def truth_table(truth: Truth) -> Table:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.findings import GateName, Step
+from fleet.findings import GateName, IncidentState, Step
 from remediator.records import Outcome, Phase, StepRecord
+from sickbay.demo.bill import Assumptions, Bill, bill_of
 from sickbay.demo.clockwork import Clockwork
 from sickbay.demo.scenes import Expect, Scene
 
@@ -26,6 +27,7 @@ _ALLOWED = {
 
 
 #: What held a scene's node back at first: the gate, and the word for it.
+_TOLD = (IncidentState.HANDED_OVER,)
 _HELD_BY = {Expect.PAUSED: ("pause", "paused"), Expect.BUDGET: ("budget", "refused")}
 
 
@@ -64,6 +66,7 @@ class Truth:
 
     rows: tuple[Row, ...]
     unexpected: tuple[str, ...]
+    bill: Bill
     people: tuple[str, ...] = ()
 
     @property
@@ -81,13 +84,19 @@ class Truth:
             "scenes": [row.json() for row in self.rows],
             "unexpected_actions": len(self.unexpected),
             "ok": self.ok,
+            "bill": self.bill.json(),
         }
 
 
 def truth_of(work: Clockwork, people: Sequence[str] = ()) -> Truth:
     """Compare the run so far with the script, from the ledger and the simulated scheduler's own record."""
     rows = tuple(_row(work, scene) for scene in work.script.scenes)
-    return Truth(rows, unexpected_actions(work), tuple(people))
+    with work.store.transaction(read_only=True) as tx:
+        told = {i.node for i in tx.incidents() if not i.state.is_closed or i.state in _TOLD}
+    bill = bill_of(
+        work.meter, work.script, nodes=work.nodes, seed=work.seed, told=told, assumed=Assumptions()
+    )
+    return Truth(rows, unexpected_actions(work), bill, tuple(people))
 
 
 def unexpected_actions(work: Clockwork) -> tuple[str, ...]:

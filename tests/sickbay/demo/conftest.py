@@ -16,7 +16,7 @@ def clockwork() -> Iterator[Callable[..., Clockwork]]:
     """A factory of clockworks that are closed at the end."""
     made: list[Clockwork] = []
 
-    def make(script: Script | None = None, *, nodes: int = 12, seed: int = 1) -> Clockwork:
+    def make(script: Script | None = None, *, nodes: int = 16, seed: int = 1) -> Clockwork:
         made.append(Clockwork(nodes=nodes, seed=seed, database=None, script=script))
         return made[-1]
 
@@ -30,7 +30,7 @@ def only() -> Callable[..., Script]:
     """The shipped script with one scene left, its end moved to ``ends_at``, and no buttons."""
 
     def make(scene: str, *, ends_at: float, **changes: object) -> Script:
-        script = default_script(node_names(12))
+        script = default_script(node_names(16))
         kept = tuple(replace(s, **changes) for s in script.scenes if s.name == scene)
         assert kept, f"no scene {scene}"
         return replace(script, scenes=kept, buttons=(), ends_at=ends_at)

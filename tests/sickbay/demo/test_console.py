@@ -140,7 +140,7 @@ class Terminal:
 def test_in_a_terminal_people_can_ask_and_command_and_leave(tmp_path):
     own = Path(__file__).parents[3]
     code = f"import sys; sys.path.insert(0, {str(own)!r}); from sickbay import cli; cli.main()"
-    terminal = Terminal([sys.executable, "-c", code, "demo", "--port", "0", "--nodes", "12"], tmp_path)
+    terminal = Terminal([sys.executable, "-c", code, "demo", "--port", "0", "--nodes", "16"], tmp_path)
     try:
         terminal.read_until(lambda text: "cordoned:" in text)
         shown = terminal.plain()

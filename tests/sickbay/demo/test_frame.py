@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from fleet.findings import IncidentState, Mode, Verdict
+from sickbay.demo.bill import Assumptions, Bill, World
 from sickbay.demo.frame import Frame, clock_text
 from sickbay.demo.picture import draw
 from sickbay.demo.story import Kind, Sentence
@@ -70,7 +71,9 @@ ENDED = replace(
     lagging=None,
     paused_by=None,
     truth=Truth(
-        (ROW, replace(ROW, node="n01", others=5, ok=False, returned_after_seconds=None)), ("cordon n09",)
+        (ROW, replace(ROW, node="n01", others=5, ok=False, returned_after_seconds=None)),
+        ("cordon n09",),
+        Bill(World({"xid-79": 3.0}), World({"xid-79": 36.0}), Assumptions()),
     ),
     notice="port 8470 is taken, this one is free",
     url="http://127.0.0.1:40001",

@@ -13,16 +13,29 @@ from sickbay.demo.scenes import Expect, default_script
 
 pytestmark = pytest.mark.slow
 
-SCENES = ["xid-79", "xid-31", "unknown-xid", "foreign-drain", "silent-agents", "red-button"]
+SCENES = [
+    "xid-79",
+    "thermal",
+    "xid-31",
+    "unknown-xid",
+    "foreign-drain",
+    "silent-agents",
+    "red-button",
+    "silent-exporters",
+    "memory",
+    "budget-first",
+    "budget-full",
+    "burst",
+]
 KEYS = ["scene", "node", "expected", "seen", "ok", "detected_after_seconds", "returned_after_seconds"]
 
 
-@pytest.mark.parametrize(("seed", "nodes"), [(1, 16), (3, 12), (7, 16)])
+@pytest.mark.parametrize(("seed", "nodes"), [(1, 16), (3, 24), (7, 16)])
 def test_every_expected_outcome_happens_and_nothing_else_is_touched(capsys, seed, nodes):
     code = cli.run(["demo", "--headless", "--json", "--seed", str(seed), "--nodes", str(nodes)])
     out, err = capsys.readouterr()
     answer = json.loads(out)
-    assert list(answer) == ["scenes", "unexpected_actions", "ok"]
+    assert list(answer) == ["scenes", "unexpected_actions", "ok", "bill"]
     assert [row["scene"] for row in answer["scenes"]] == SCENES
     assert all(list(row) == KEYS for row in answer["scenes"])
     assert (answer["ok"], answer["unexpected_actions"], code, err) == (True, 0, 0, "")
@@ -30,6 +43,10 @@ def test_every_expected_outcome_happens_and_nothing_else_is_touched(capsys, seed
     assert 180 < by_scene["xid-79"]["returned_after_seconds"] < 300
     assert by_scene["silent-agents"]["detected_after_seconds"] is None
     assert by_scene["foreign-drain"]["returned_after_seconds"] is None
+    assert 180 < by_scene["thermal"]["detected_after_seconds"] < 600, "seen over several scrapes"
+    bill = answer["bill"]
+    assert bill["with_sickbay"]["lost_gpu_hours"] * 5 < bill["without_sickbay"]["lost_gpu_hours"]
+    assert set(bill["with_sickbay"]["by_scene"]) == set(bill["without_sickbay"]["by_scene"])
 
 
 class TestAWrongScript:
@@ -65,7 +82,7 @@ class TestAWrongScript:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["--nodes", "11"], "'--nodes'"),
+        (["--nodes", "15"], "'--nodes'"),
         (["--nodes", "513"], "'--nodes'"),
         (["--scheduler", "kubernetes"], "kubernetes is not in this version"),
         (["--scheduler", "pbs"], "'pbs' is not one of 'slurm', 'kubernetes'"),
@@ -86,5 +103,5 @@ def test_the_limits_of_the_command_are_those_of_the_script():
     from sickbay.demo import scenes
 
     assert (cli_demo.MIN_NODES, cli_demo.MAX_NODES) == (scenes.MIN_NODES, scenes.MAX_NODES)
-    with pytest.raises(ValueError, match="at least 12"):
-        default_script(node_names(11))
+    with pytest.raises(ValueError, match="at least 16"):
+        default_script(node_names(15))

@@ -64,7 +64,7 @@ def test_what_differs_after_a_person_took_part_is_no_failure(clockwork, only):
 class TestTheButton:
     def paused(self, clockwork, *, by_ada: bool) -> list[str]:
         script = replace(
-            default_script(node_names(12)),
+            default_script(node_names(16)),
             scenes=(),
             buttons=(Button(2.0, press=True), Button(6.0, press=False)),
             ends_at=8.0,
