@@ -14,7 +14,7 @@ from fleet.clock import ManualClock
 from fleet.marks import Mark
 from fleet.scheduler import SchedulerBackend
 from remediator.backends.kubernetes import KubernetesBackend
-from tests.fakes.kubernetes.errors import Json
+from simulator.kubernetes_api.errors import Json
 from tests.fakes.kubernetes_api import FakeKubernetes, running
 from tests.support.bench import Capability, JobView, NodeView
 from tests.support.processes import free_ports

@@ -14,7 +14,7 @@ from fleet.errors import ConflictError, ForbiddenError, RefusedError, Unavailabl
 from fleet.marks import Mark
 from fleet.scheduler import NodeState, Owner
 from remediator.backends.kubernetes import KubernetesBackend
-from tests.fakes.kubernetes.errors import Json
+from simulator.kubernetes_api.errors import Json
 from tests.fakes.kubernetes_api import FakeKubernetes, Script, running
 from tests.support.kubernetes_clients import client_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.fakes.kubernetes.errors import Json, Refusal, bad_request
-from tests.fakes.kubernetes.selectors import matches_selector
-from tests.fakes.kubernetes.store import Store, stamp
+from simulator.kubernetes_api.errors import Json, Refusal, bad_request
+from simulator.kubernetes_api.selectors import matches_selector
+from simulator.kubernetes_api.store import Store, stamp
 
 _EVICTION = {"apiVersion", "kind", "metadata", "deleteOptions"}
 _OPTIONS = {

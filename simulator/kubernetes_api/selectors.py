@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.fakes.kubernetes.errors import Json, bad_request
+from simulator.kubernetes_api.errors import Json, bad_request
 
 _FIELDS = {
     "nodes": {"metadata.name", "spec.unschedulable"},
@@ -46,7 +46,7 @@ def matches_query_labels(found: Json, selector: str) -> bool:
     for term in filter(None, selector.split(",")):
         name, equals, wanted = term.partition("=")
         if not equals or name.endswith("!"):
-            raise bad_request(f"this fake knows key=value label selectors only, not {term!r}")
+            raise bad_request(f"this server knows key=value label selectors only, not {term!r}")
         if labels.get(name) != wanted.removeprefix("="):
             return False
     return True
@@ -57,5 +57,5 @@ def matches_selector(selector: Json | None, labels: dict[str, str]) -> bool:
     if selector is None:
         return False
     if selector.keys() - {"matchLabels"}:
-        raise AssertionError("this fake knows matchLabels only")
+        raise bad_request("this server knows matchLabels only")
     return all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())

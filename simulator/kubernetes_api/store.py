@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from fleet.clock import Clock
-from tests.fakes.kubernetes.errors import Json, Refusal, bad_request, invalid, modified, not_found
+from simulator.kubernetes_api.errors import Json, Refusal, bad_request, invalid, modified, not_found
 
-Key = tuple[str, str, str]
+Key = tuple[str, str]
+#: Who writes where nobody else is named.
+SERVER = "kube-apiserver"
 KINDS = {
     "nodes": ("v1", "Node"),
     "pods": ("v1", "Pod"),
@@ -19,6 +21,7 @@ KINDS = {
     "daemonsets": ("apps/v1", "DaemonSet"),
     "poddisruptionbudgets": ("policy/v1", "PodDisruptionBudget"),
 }
+_RESOURCES = {kind: resource for resource, (_, kind) in KINDS.items()}
 _TOP = {"apiVersion", "kind", "metadata", "spec", "status"}
 _METADATA = {
     "name",
@@ -37,6 +40,7 @@ _METADATA = {
     "managedFields",
 }
 _NODE_SPEC = {"podCIDR", "podCIDRs", "providerID", "unschedulable", "taints", "configSource", "externalID"}
+_MAX_NAME_CHARS = 63
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp")
 
 
@@ -45,13 +49,22 @@ def stamp(clock: Clock, offset: float = 0.0) -> str:
     return datetime.fromtimestamp(int(clock.now() + offset), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Store:
-    """What etcd and the generic registry do. Not thread-safe: the API holds one lock around it."""
+def random_uid() -> str:
+    return str(uuid.uuid4())
 
-    def __init__(self, clock: Clock) -> None:
+
+class Store:
+    """What etcd and the generic registry do. Not thread-safe: the API holds one lock around it.
+
+    Objects that were given out are never altered: a change stores another one in their place.
+    """
+
+    def __init__(self, clock: Clock, *, new_uid: Callable[[], str] = random_uid) -> None:
         self.clock = clock
         self.version = 1000
-        self._objects: dict[Key, Json] = {}
+        self._new_uid = new_uid
+        self._objects: dict[str, dict[Key, Json]] = {resource: {} for resource in KINDS}
+        self._in_order: dict[str, list[Key]] = {}
 
     def next_version(self) -> str:
         self.version += 1
@@ -59,35 +72,32 @@ class Store:
 
     def get(self, resource: str, name: str, namespace: str = "") -> Json:
         try:
-            return self._objects[(resource, namespace, name)]
+            return self._objects[resource][(namespace, name)]
         except KeyError:
             raise not_found(resource, name) from None
 
     def find(self, resource: str, name: str, namespace: str = "") -> Json | None:
-        return self._objects.get((resource, namespace, name))
+        return self._objects[resource].get((namespace, name))
 
     def all(self, resource: str, namespace: str | None = None) -> list[Json]:
         """In etcd's order: by namespace and name."""
-        return [
-            self._objects[key]
-            for key in sorted(self._objects)
-            if key[0] == resource and (namespace is None or key[1] == namespace)
-        ]
+        found = self._objects[resource]
+        order = self._in_order.get(resource)
+        if order is None:
+            order = self._in_order[resource] = sorted(found)
+        return [found[key] for key in order if namespace is None or key[0] == namespace]
 
-    def __iter__(self) -> Iterator[Json]:
-        return iter(tuple(self._objects.values()))
-
-    def create(self, resource: str, wanted: Json, *, manager: str = "fake") -> Json:
+    def create(self, resource: str, wanted: Json, *, manager: str = SERVER) -> Json:
         check_fields(resource, wanted)
         new = copy.deepcopy(wanted)
         meta = new["metadata"]
-        key = (resource, meta.get("namespace", ""), meta["name"])
-        if key in self._objects:
+        key = (meta.get("namespace", ""), meta["name"])
+        if key in self._objects[resource]:
             raise Refusal(409, "AlreadyExists", f'{resource} "{meta["name"]}" already exists')
         api_version, kind = KINDS[resource]
         new.update(apiVersion=api_version, kind=kind)
         meta.update(
-            uid=str(uuid.uuid4()),
+            uid=self._new_uid(),
             resourceVersion=self.next_version(),
             creationTimestamp=stamp(self.clock),
             generation=1,
@@ -96,10 +106,11 @@ class Store:
         new.setdefault("spec", {})
         new.setdefault("status", {})
         self._own(new, {}, manager)
-        self._objects[key] = new
+        self._objects[resource][key] = new
+        self._in_order.pop(resource, None)
         return new
 
-    def update(self, current: Json, changed: Json, *, manager: str = "fake") -> Json:
+    def update(self, current: Json, changed: Json, *, manager: str = SERVER) -> Json:
         """Store ``changed`` over ``current``. A change of nothing keeps the resourceVersion."""
         resource = _resource_of(current)
         meta, before = changed["metadata"], current["metadata"]
@@ -119,17 +130,19 @@ class Store:
         if changed.get("spec") != current.get("spec"):
             meta["generation"] = before["generation"] + 1
         self._own(changed, current, manager)
-        self._objects[_key(current)] = changed
+        self._objects[resource][_key(current)] = changed
         return changed
 
-    def edit(self, current: Json, change: Callable[[Json], None], *, manager: str = "fake") -> Json:
+    def edit(self, current: Json, change: Callable[[Json], None], *, manager: str = SERVER) -> Json:
         """``change`` works on a copy; the rules of ``update`` hold."""
         copied = copy.deepcopy(current)
         change(copied)
         return self.update(current, copied, manager=manager)
 
     def remove(self, current: Json) -> None:
-        self._objects.pop(_key(current), None)
+        resource = _resource_of(current)
+        self._objects[resource].pop(_key(current), None)
+        self._in_order.pop(resource, None)
         self.next_version()
 
     def mark_deleted(self, current: Json, *, grace: int) -> Json:
@@ -142,28 +155,32 @@ class Store:
         marked["metadata"].update(
             deletionTimestamp=until, deletionGracePeriodSeconds=grace, resourceVersion=self.next_version()
         )
-        self._objects[_key(current)] = marked
+        self._objects[_resource_of(current)][_key(current)] = marked
         return marked
 
     def _own(self, new: Json, old: Json, manager: str) -> None:
         """Field management of ordinary writes: who changes a field owns it (operation Update)."""
         changed = _leaves(new) ^ _leaves(old)
         values = {path for path in _leaves(new) & _leaves(old) if _at(new, path) != _at(old, path)}
-        entries: list[Json] = new["metadata"].setdefault("managedFields", [])
+        entries: list[Json] = copy.deepcopy(new["metadata"].get("managedFields") or [])
         for entry in entries:
             for path in changed | values:
                 _drop(entry["fieldsV1"], path)
         kept = [entry for entry in entries if entry["fieldsV1"]]
         mine = next((entry for entry in kept if entry["manager"] == manager), None)
         won = (changed & _leaves(new)) | values
-        if won and mine is None:
-            mine = {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
-            mine["fieldsV1"] = {}
-            kept.append(mine)
-        for path in won:
-            assert mine is not None
-            _put(mine["fieldsV1"], path)
-        if mine is not None and won:
+        if won:
+            if mine is None:
+                mine = {
+                    "manager": manager,
+                    "operation": "Update",
+                    "apiVersion": "v1",
+                    "fieldsType": "FieldsV1",
+                    "fieldsV1": {},
+                }
+                kept.append(mine)
+            for path in won:
+                _put(mine["fieldsV1"], path)
             mine["time"] = stamp(self.clock)
         new["metadata"]["managedFields"] = kept
 
@@ -188,7 +205,7 @@ def check_fields(resource: str, wanted: Json) -> None:
                 raise bad_request(
                     f"json: cannot unmarshal into Go struct field ObjectMeta.metadata.{group} of type string"
                 )
-            if len(key.rpartition("/")[2]) > 63:
+            if len(key.rpartition("/")[2]) > _MAX_NAME_CHARS:
                 raise invalid(
                     KINDS[resource][1], wanted["metadata"]["name"], f"metadata.{group}: name part too long"
                 )
@@ -208,11 +225,11 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def _resource_of(found: Json) -> str:
-    return next(resource for resource, (_, kind) in KINDS.items() if kind == found["kind"])
+    return _RESOURCES[found["kind"]]
 
 
 def _key(found: Json) -> Key:
-    return (_resource_of(found), found["metadata"].get("namespace", ""), found["metadata"]["name"])
+    return (found["metadata"].get("namespace", ""), found["metadata"]["name"])
 
 
 def _leaves(found: Json) -> set[tuple[str, ...]]:

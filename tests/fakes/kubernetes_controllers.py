@@ -6,10 +6,10 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.fakes.kubernetes.errors import Json
-from tests.fakes.kubernetes.evictions import is_ready
-from tests.fakes.kubernetes.selectors import matches_selector
-from tests.fakes.kubernetes.store import Store, stamp
+from simulator.kubernetes_api.errors import Json
+from simulator.kubernetes_api.evictions import is_ready
+from simulator.kubernetes_api.selectors import matches_selector
+from simulator.kubernetes_api.store import Store, stamp
 
 GPU = "nvidia.com/gpu"
 UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.fakes.kubernetes.discovery import DISCOVERY
-from tests.fakes.kubernetes.errors import Json, Refusal, bad_request, forbidden
-from tests.fakes.kubernetes.evictions import evict
-from tests.fakes.kubernetes.selectors import matches_fields, matches_query_labels, parse_fields
-from tests.fakes.kubernetes.store import KINDS, Store, merge_patch
+from simulator.kubernetes_api.discovery import DISCOVERY
+from simulator.kubernetes_api.errors import Json, Refusal, bad_request, forbidden
+from simulator.kubernetes_api.evictions import evict
+from simulator.kubernetes_api.selectors import matches_fields, matches_query_labels, parse_fields
+from simulator.kubernetes_api.store import KINDS, Store, merge_patch
 
 _CORE = ("nodes", "pods", "namespaces")
 _GROUPS = {"/api/v1": _CORE, "/apis/apps/v1": ("daemonsets",), "/apis/policy/v1": ("poddisruptionbudgets",)}
@@ -145,7 +145,7 @@ class Router:
         if not isinstance(patch, dict):
             raise bad_request("the body is no object")
         if _holds_list(patch):
-            raise AssertionError("this fake merges no lists: neither client nor backend should send one")
+            raise bad_request("this server merges no lists")
         if patch.keys() - {"apiVersion", "kind", "metadata", "spec", "status"}:
             raise bad_request(f'strict decoding error: unknown field "{sorted(patch)[0]}"')
         current = self.store.get(resource, name, namespace)
@@ -181,10 +181,10 @@ class Router:
 
 
 def _only(query: dict[str, str], allowed: set[str]) -> None:
-    """A parameter that this fake does not obey must not seem to work."""
+    """A parameter that this server does not obey must not seem to work."""
     unknown = sorted(query.keys() - allowed)
     if unknown:
-        raise bad_request(f"this fake does not know the query parameter {unknown[0]!r}")
+        raise bad_request(f"this server does not know the query parameter {unknown[0]!r}")
 
 
 def _content_type(request: Request, *allowed: str) -> None:

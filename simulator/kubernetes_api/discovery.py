@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fakes.kubernetes.errors import Json
+from simulator.kubernetes_api.errors import Json
 
 
 def _resource(name: str, kind: str, verbs: str, *, namespaced: bool) -> Json:

@@ -1,0 +1,191 @@
+"""The API server on 127.0.0.1: HTTP in threads in front of one router, with a record of every request."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar, Self
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from fleet.clock import Clock
+from simulator.kubernetes_api.errors import Json, Refusal
+from simulator.kubernetes_api.routes import Request, Router
+from simulator.kubernetes_api.store import Store, random_uid
+
+HOST = "127.0.0.1"
+#: So many of the last requests are kept.
+MAX_REQUESTS = 20_000
+_FIRST_ERROR = 400
+_STOP_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``body`` is JSON as bytes."""
+
+    code: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def ok(self) -> bool:
+        return self.code < _FIRST_ERROR
+
+
+class KubernetesApi:
+    """The store behind a router behind HTTP. A context manager: it listens inside of ``with``.
+
+    ``token`` is the bearer token asked of everybody who comes by HTTP; None asks for none. ``lock`` guards
+    the store: whoever changes it beside HTTP holds it. ``requests`` keeps what was asked, newest last.
+    """
+
+    #: What serves one connection; tests put a misbehaving one in its place.
+    handler: ClassVar[type[Handler]]
+
+    def __init__(
+        self, clock: Clock, *, token: str | None, new_uid: Callable[[], str] = random_uid, port: int = 0
+    ) -> None:
+        self.clock = clock
+        self.token = token
+        self.store = Store(clock, new_uid=new_uid)
+        self.router = Router(self.store)
+        self.requests: list[Request] = []
+        self.lock = threading.RLock()
+        self._server = _Server((HOST, port), self)
+        self._scheme = "http"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.02},
+            name="kubernetes-api",
+            daemon=True,
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Close the port. An API that was never started is closed, too."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join(timeout=_STOP_SECONDS)
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"{self._scheme}://{HOST}:{self._server.server_address[1]}"
+
+    def serve_tls(self, certificate: Path, key: Path, *, clients: Path) -> None:
+        """TLS with a certificate asked of each client, as ``clients`` (a CA) signs them; before the start."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        context.load_verify_locations(clients)
+        context.verify_mode = ssl.CERT_REQUIRED
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._scheme = "https"
+
+    def kubeconfig(
+        self, folder: Path, *, token: str | None = None, user: Json | None = None, cluster: Json | None = None
+    ) -> Path:
+        """A kubeconfig file for this server; ``user`` and ``cluster`` are added to its entries."""
+        path = folder / "kubeconfig"
+        path.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "fake",
+                    "clusters": [{"name": "fake", "cluster": {"server": self.url, **(cluster or {})}}],
+                    "users": [{"name": "us", "user": {"token": token or self.token, **(user or {})}}],
+                    "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "us"}}],
+                }
+            )
+        )
+        return path
+
+    def handle(self, request: Request) -> Answer:
+        """Authenticate, answer, keep a record."""
+        with self.lock:
+            self.requests.append(request)
+            del self.requests[:-MAX_REQUESTS]
+            sent = request.headers.get("authorization", "").partition(" ")
+            if self.token is not None and (sent[0].lower(), sent[2]) != ("bearer", self.token):
+                return _refused(Refusal(401, "Unauthorized", "Unauthorized"))
+            try:
+                code, body = self.router.answer(request)
+            except Refusal as refusal:
+                return _refused(refusal)
+            return Answer(code, {}, msgspec.json.encode(body))
+
+
+def _refused(refusal: Refusal) -> Answer:
+    return Answer(refusal.code, refusal.headers, msgspec.json.encode(refusal.body))
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], api: KubernetesApi) -> None:
+        super().__init__(address, api.handler)
+        self.api = api
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection, kept open between requests."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # headers and body in one packet
+    server: _Server
+
+    def do_GET(self) -> None:  # the names of http.server
+        self._serve()
+
+    do_POST = do_PATCH = do_PUT = do_DELETE = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:
+        del format, args
+
+    def _serve(self) -> None:
+        self.answer(self._request())
+
+    def answer(self, request: Request) -> None:
+        self.send(self.server.api.handle(request))
+
+    def send(self, answer: Answer) -> None:
+        self.send_response(answer.code)
+        for name, value in {"Content-Type": "application/json", **answer.headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    def _request(self) -> Request:
+        length = int(self.headers.get("Content-Length") or 0)
+        raw = self.rfile.read(length) if length else b""
+        split = urlsplit(self.path)
+        try:
+            body = json.loads(raw) if raw else None
+        except ValueError:
+            body = None
+        return Request(
+            method=self.command,
+            path=split.path,
+            query=dict(parse_qsl(split.query, keep_blank_values=True)),
+            headers={name.lower(): value for name, value in self.headers.items()},
+            body=body,
+        )
+
+
+KubernetesApi.handler = Handler
