@@ -57,6 +57,9 @@ COMMANDS: Mapping[str, Lazy] = {
     "serve": Lazy("sickbay.cli_serve", _RUN, "The controller: decides, acts, explains."),
     "agent": Lazy("sickbay.cli_agent", _RUN, "This node's agent: kernel log to events, pushed at once."),
     "demo": Lazy("sickbay.cli_demo", _RUN, "The real service on a simulated fleet, with scripted faults."),
+    "simulate": Lazy(
+        "sickbay.cli_simulate", _RUN, "A simulated cluster for a real controller; faults in it."
+    ),
     "why": Lazy("sickbay.cli_client", _LOOK, "Why a node is as it is, what comes next, what holds it back."),
     "nodes": Lazy("sickbay.cli_client", _LOOK, "The fleet, one line per node."),
     "incidents": Lazy("sickbay.cli_client", _LOOK, "Incidents, or one incident's full history."),

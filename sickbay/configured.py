@@ -26,9 +26,7 @@ _SCRAPE_SECONDS, _SHARE_OF_INTERVAL = 5.0, 0.8
 def backend_from(config: Config, clock: Clock, remaining: RemainingLease) -> SchedulerBackend:
     """The scheduler backend the configuration names. It asks ``remaining`` before each write."""
     if config.scheduler.kind == "simulated":
-        raise SickbayError(
-            "scheduler.kind simulated is what sickbay demo runs; sickbay serve needs slurm or kubernetes"
-        )
+        return _simulated(config, remaining)
     if config.scheduler.kind == "kubernetes":
         return _kubernetes(config, clock, remaining)
     slurm = config.scheduler.slurm
@@ -44,6 +42,24 @@ def backend_from(config: Config, clock: Clock, remaining: RemainingLease) -> Sch
         may_act=remaining.require,
     )
     return SlurmBackend(client, clock)
+
+
+def _simulated(config: Config, remaining: RemainingLease) -> SchedulerBackend:
+    # Imported here: no real deployment loads the simulator.
+    from simulator.wire import RemoteScheduler  # noqa: PLC0415
+
+    settings = config.scheduler.simulated
+    if settings.url is None:
+        raise SickbayError(
+            "scheduler.kind is simulated, but scheduler.simulated.url is missing; write the address of "
+            "sickbay simulate serve, or run sickbay demo, which needs no configuration"
+        )
+    return RemoteScheduler(
+        settings.url,
+        timeout_seconds=settings.timeout_seconds,
+        action_seconds=min(settings.timeout_seconds, config.lease.duration_seconds * _SHARE_OF_LEASE),
+        may_act=remaining.require,
+    )
 
 
 def _kubernetes(config: Config, clock: Clock, remaining: RemainingLease) -> SchedulerBackend:

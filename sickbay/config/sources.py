@@ -110,14 +110,28 @@ class Kubernetes(Section):
     )
 
 
+class Simulated(Section):
+    """A simulated cluster in a process of its own: `sickbay simulate serve`."""
+
+    url: t.Url | None = Field(
+        default=None,
+        description="Base address of that process; a controller whose scheduler is simulated needs it.",
+        json_schema_extra={"unit": "URL"},
+    )
+    timeout_seconds: t.PositiveSeconds = Field(
+        default=10, description="Deadline of one call. After it the outcome is unknown and is read back."
+    )
+
+
 class Scheduler(Section):
-    """Which scheduler owns the nodes. Only the section of `kind` is used, both are checked."""
+    """Which scheduler owns the nodes. Only the section of `kind` is used, all are checked."""
 
     kind: Literal["slurm", "kubernetes", "simulated"] = Field(
-        default="slurm", description="`simulated` is for the demo and for tests."
+        default="slurm", description="`simulated` is for looking around and for tests."
     )
     slurm: Slurm = Field(default_factory=Slurm)
     kubernetes: Kubernetes = Field(default_factory=Kubernetes)
+    simulated: Simulated = Field(default_factory=Simulated)
 
     @model_validator(mode="after")
     def _kind_is_said(self) -> Scheduler:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.bench import Bench
 from tests.support.kubernetes_bench import kubernetes_bench
 from tests.support.minislurm import MiniSlurm
-from tests.support.simulated_bench import SimulatedBench
+from tests.support.simulated_bench import RemoteBench, SimulatedBench
 
 if TYPE_CHECKING:
     from tests.support.slurm_bench import SlurmBench
@@ -25,11 +25,16 @@ def slurm_bench(slurm_cluster: MiniSlurm) -> SlurmBench:
     return SlurmBench(slurm_cluster)
 
 
-@pytest.fixture(params=["simulated", "kubernetes", pytest.param("slurm", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=["simulated", "remote", "kubernetes", pytest.param("slurm", marks=pytest.mark.services)]
+)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     """A scheduler with four idle nodes."""
     if request.param == "simulated":
         yield SimulatedBench()
+        return
+    if request.param == "remote":
+        yield RemoteBench()
         return
     if request.param == "kubernetes":
         with kubernetes_bench(tmp_path) as fake:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+import httpx
+
 from fleet.clock import ManualClock
 from fleet.scheduler import SchedulerBackend
 from simulator.fleet import SimulatedFleet
 from simulator.jobs import JobSpec
 from simulator.scheduler import SimulatedScheduler
+from simulator.wire import PATH, RemoteScheduler, SchedulerDoor
 from tests.support.bench import Capability, JobView, NodeView
 
 _PATIENCE_SECONDS = 600.0
@@ -100,3 +103,26 @@ class SimulatedBench:
         gone = SimulatedScheduler(self.fleet)
         gone.disturbances.be_unavailable(1e9)
         return gone
+
+
+class RemoteBench(SimulatedBench):
+    """The same, asked over its HTTP form: every call and answer goes through JSON."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backend = _remote(self.scheduler)
+
+    def without_controller(self) -> SchedulerBackend:
+        gone = SimulatedScheduler(self.fleet)
+        gone.disturbances.be_unavailable(1e9)
+        return _remote(gone)
+
+
+def _remote(scheduler: SimulatedScheduler) -> RemoteScheduler:
+    door = SchedulerDoor(scheduler)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        status, body = door.answer(request.url.path.removeprefix(PATH), request.content)
+        return httpx.Response(status, content=body)
+
+    return RemoteScheduler("http://cluster:9400", client=httpx.Client(transport=httpx.MockTransport(answer)))
