@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from simulator.fleet import SimulatedFleet
-from simulator.scheduler import SimulatedScheduler
+from simulator.ports import FleetScheduler
 from simulator.telemetry import SimulatedTelemetry
 
 
@@ -54,9 +54,7 @@ class Fault:
     reason: str = ""
     user: str = "root"
 
-    def apply(
-        self, fleet: SimulatedFleet, scheduler: SimulatedScheduler, telemetry: SimulatedTelemetry
-    ) -> None:
+    def apply(self, fleet: SimulatedFleet, scheduler: FleetScheduler, telemetry: SimulatedTelemetry) -> None:
         """Make it happen now."""
         if not self._on_telemetry(telemetry):
             self._on_cluster(fleet, scheduler)
@@ -78,7 +76,7 @@ class Fault:
                 return False
         return True
 
-    def _on_cluster(self, fleet: SimulatedFleet, scheduler: SimulatedScheduler) -> None:
+    def _on_cluster(self, fleet: SimulatedFleet, scheduler: FleetScheduler) -> None:
         match self.kind:
             case FaultKind.XID:
                 fleet.log_xid(
@@ -93,9 +91,9 @@ class Fault:
             case FaultKind.ADMIN_DRAIN:
                 scheduler.admin_drain(self.node, self.reason, self.user)
             case FaultKind.SCHEDULER_AWAY:
-                scheduler.disturbances.be_unavailable(self.seconds)
+                scheduler.be_unavailable(self.seconds)
 
-    def _fail_job(self, fleet: SimulatedFleet, scheduler: SimulatedScheduler) -> None:
+    def _fail_job(self, fleet: SimulatedFleet, scheduler: FleetScheduler) -> None:
         jobs = scheduler.jobs_on(self.node)
         gpus = jobs[0].gpus_per_node if jobs else 1
         for index in range(max(1, gpus)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from fleet.clock import Clock
 from fleet.errors import ConflictError, RefusedError
@@ -22,33 +21,12 @@ from simulator.cluster_state import ClusterState
 from simulator.disturbances import Disturbances
 from simulator.fleet import SimulatedFleet
 from simulator.jobs import JobSpec, SimulatedJob
+from simulator.ports import Action, RunningJob
 
 OUR_USER = "sickbay"
 DEFAULT_REBOOT_SECONDS = 180.0
 # States in which a node belongs to somebody else's procedure, or cannot be reached.
 _HANDS_OFF = (NodeState.REBOOTING, NodeState.POWERED_DOWN, NodeState.MAINTENANCE, NodeState.UNKNOWN)
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One write to the scheduler: when, by whom (a user name; ours is ``sickbay``), what, on what."""
-
-    at: float
-    actor: str
-    verb: str
-    node: str | None = None
-    job: str | None = None
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RunningJob:
-    """A job that runs now."""
-
-    id: str
-    user: str
-    nodes: tuple[str, ...]
-    gpus_per_node: int
 
 
 class SimulatedScheduler:
@@ -162,6 +140,10 @@ class SimulatedScheduler:
             return self._state.record(node)
 
     # -- admins and users
+
+    def be_unavailable(self, seconds: float) -> None:
+        """Every backend call fails for ``seconds``; jobs and nodes go on."""
+        self.disturbances.be_unavailable(seconds)
 
     def admin_drain(self, node: str, reason: str, user: str = "root") -> None:
         """``scontrol update State=DRAIN Reason=...``: overwrites whatever reason is there."""

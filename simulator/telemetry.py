@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 
 from simulator.fleet import SimulatedFleet, SimulatedGpu, SimulatedNode
-from simulator.scheduler import SimulatedScheduler
+from simulator.ports import FleetScheduler
 
 MODEL = "NVIDIA H100 80GB HBM3"
 DRIVER = "580.65.06"
@@ -55,7 +55,7 @@ class _Family:
 class SimulatedTelemetry:
     """One dcgm-exporter per node. Equal seeds, equal noise. Thread-safe."""
 
-    def __init__(self, fleet: SimulatedFleet, scheduler: SimulatedScheduler, *, seed: int = 1) -> None:
+    def __init__(self, fleet: SimulatedFleet, scheduler: FleetScheduler, *, seed: int = 1) -> None:
         self._fleet = fleet
         self._scheduler = scheduler
         self._random = random.Random(seed)  # noqa: S311 - a simulation, not a secret

@@ -7,7 +7,7 @@ import random
 from fleet.clock import Clock
 from fleet.scheduler import JobKind
 from simulator.jobs import JobSpec
-from simulator.scheduler import SimulatedScheduler
+from simulator.ports import FleetScheduler
 
 # Shares of sizes (nodes, GPUs per node). The heavy tail follows the two clusters of InternLM/AcmeTrace
 # (median job: one GPU, two minutes; most GPU time in jobs of many nodes).
@@ -33,7 +33,7 @@ class Workload:
     """Users who keep ``busy_share`` of the fleet's GPUs in use. Equal seeds, equal jobs."""
 
     def __init__(
-        self, scheduler: SimulatedScheduler, *, clock: Clock, seed: int = 1, busy_share: float = 0.75
+        self, scheduler: FleetScheduler, *, clock: Clock, seed: int = 1, busy_share: float = 0.75
     ) -> None:
         self._scheduler = scheduler
         self._clock = clock
