@@ -8,10 +8,11 @@ nothing else of our environment: no tokens leak into it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from collector.process import Completed, run
+from collector import process
+from collector.process import Completed
 from fleet.findings import Repair, Step
 from remediator.records import IncidentRecord, Outcome
 from remediator.situation import Situation
@@ -34,31 +35,41 @@ class CommandRunner(Protocol):
     def verify(self, situation: Situation, incident: IncidentRecord, facts: str) -> StepResult: ...
 
 
+class ProcessRunner(Protocol):
+    """``collector.process.run``, or what stands in for the machines it would reach."""
+
+    def __call__(
+        self, argv: Sequence[str], *, env: Mapping[str, str], timeout_seconds: float
+    ) -> Completed: ...
+
+
 class ConfiguredCommands:
     """Runs what the configuration names under ``repair.commands`` and ``verify.command``."""
+
+    def __init__(self, run: ProcessRunner = process.run) -> None:
+        self._run = run
 
     def repair(self, step: Step, situation: Situation, incident: IncidentRecord) -> StepResult:
         argv = situation.policy.repair_commands.get(_REPAIR_OF[step])
         if argv is None:
             return StepResult(Outcome.FAILED, f"no command is configured for {step}")
-        return _judge(argv, _call(argv, situation, incident))
+        return _judge(argv, self._call(argv, situation, incident))
 
     def verify(self, situation: Situation, incident: IncidentRecord, facts: str) -> StepResult:
         argv = situation.policy.verify_command
         if argv is None:
             return StepResult(Outcome.DONE, facts)
-        result = _judge(argv, _call(argv, situation, incident))
+        result = _judge(argv, self._call(argv, situation, incident))
         if result.outcome is Outcome.DONE:
             return StepResult(Outcome.DONE, f"{facts}; {argv[0]} passed")
         return result
 
-
-def _call(argv: tuple[str, ...], situation: Situation, incident: IncidentRecord) -> Completed:
-    return run(
-        argv,
-        env=command_environment(situation, incident, os.environ),
-        timeout_seconds=situation.policy.verify_timeout_seconds,
-    )
+    def _call(self, argv: tuple[str, ...], situation: Situation, incident: IncidentRecord) -> Completed:
+        return self._run(
+            argv,
+            env=command_environment(situation, incident, os.environ),
+            timeout_seconds=situation.policy.verify_timeout_seconds,
+        )
 
 
 def command_environment(

@@ -15,7 +15,7 @@ from collector.scrape import TargetReading
 from fleet.clock import Clock
 from fleet.scheduler import SchedulerBackend
 from remediator.casebook import Casebook, new_incident_id
-from remediator.commands import ConfiguredCommands
+from remediator.commands import CommandRunner, ConfiguredCommands
 from remediator.controller import Controller
 from remediator.evaluate import Evaluator
 from remediator.executor import Hands, Runner
@@ -69,9 +69,11 @@ def assemble(
     holder: str | None = None,
     remaining: RemainingLease | None = None,
     exporters: Exporters | None = None,
+    commands: CommandRunner | None = None,
 ) -> Application:
     """Wire one controller. ``runner`` decides whether steps run inline (demo) or on threads (serve);
-    ``remaining`` is the lease that the backend asks before each write; ``exporters`` feed the metric path.
+    ``remaining`` is the lease that the backend asks before each write; ``exporters`` feed the metric path;
+    ``commands`` run the operator's own programs, as processes by default.
     """
     holder = holder or holder_name()
     world = World(extra_nodes=_configured_nodes(policy))
@@ -89,7 +91,7 @@ def assemble(
         casebook=casebook,
         metrics=inbox,
         planner=planner,
-        hands=Hands(backend=backend, commands=ConfiguredCommands()),
+        hands=Hands(backend=backend, commands=commands or ConfiguredCommands()),
         runner=runner,
         notifier=notifier,
         clock=clock,
