@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 
 from fleet.errors import InvalidInputError
@@ -30,7 +31,7 @@ class Inventory:
         for item in items:
             self._items[item.node] = item
             for text in (*item.addresses, *item.aliases):
-                self._others.setdefault(text.lower(), set()).add(item.node)
+                self._others.setdefault(_key(text), set()).add(item.node)
 
     def get(self, node: str) -> InventoryItem | None:
         """The item of an exact node name."""
@@ -41,12 +42,24 @@ class Inventory:
         if text in self._items:
             return text
         for candidate in (text, without_port(text)):
-            owners = self._others.get(candidate.lower(), set())
+            owners = self._others.get(_key(candidate), set())
             if candidate in self._items:
                 owners = owners | {candidate}
             if len(owners) == 1:
                 return next(iter(owners))
         return None
+
+
+def normal_address(text: str) -> str | None:
+    """The one spelling of an IP address; None for what is none."""
+    try:
+        return ip_address(text).compressed
+    except ValueError:
+        return None
+
+
+def _key(text: str) -> str:
+    return normal_address(text) or text.lower()
 
 
 def without_port(text: str) -> str:

@@ -14,12 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fleet.findings import Finding, Mode
-from fleet.identity import is_node_name
 from rules.events import finding_id
 from rules.model import Catalogue
 
-#: Labels that may name a node in an alert, in this order; each is compared with the inventory exactly.
-NODE_LABELS = ("node", "Hostname", "hostname", "instance")
 SOURCE = "alertmanager"
 """``Finding.source`` of what an alert of ours found."""
 MAX_TEXT_CHARS = 200
@@ -46,7 +43,7 @@ def read_alert(payload: Mapping[str, Any]) -> AlertWord:
     labels = payload.get("labels")
     labels = labels if isinstance(labels, Mapping) else {}
     name = str(labels.get("alertname") or "(unnamed alert)")[:100]
-    status = str(payload.get("status") or "status missing")[:20]
+    status = str(payload.get("status") or "status missing").lower()[:20]
     starts = payload.get("startsAt")
     mark = payload.get("fingerprint")
     if not isinstance(mark, str) or not mark:
@@ -58,32 +55,6 @@ def read_alert(payload: Mapping[str, Any]) -> AlertWord:
         key=f"{mark[:MAX_TEXT_CHARS]}|{str(starts)[:40]}",
         since=_epoch(starts),
     )
-
-
-def resolve_node(labels: Mapping[str, Any], inventory: Collection[str] | None) -> tuple[str | None, str]:
-    """The one inventory node an alert's labels name, or (None, ``invalid|unknown|ambiguous``).
-
-    A label such as ``node[1-1000]`` names no node; ``instance`` loses its port; a name is compared
-    whole, then without its domain.
-    """
-    known = frozenset(inventory or ())
-    found: set[str] = set()
-    problem = "unknown"
-    for label in NODE_LABELS:
-        value = labels.get(label)
-        if not isinstance(value, str) or not value:
-            continue
-        host = value.rsplit(":", 1)[0] if label == "instance" and value.count(":") == 1 else value
-        if not is_node_name(host):
-            problem = "invalid"
-            continue
-        for candidate in (host, host.split(".", 1)[0]):
-            if candidate in known:
-                found.add(candidate)
-                break
-    if len(found) == 1:
-        return found.pop(), ""
-    return None, "ambiguous" if found else problem
 
 
 def weigh_alert(

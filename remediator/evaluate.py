@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from collector.alertmanager.subject import by_name, resolve_node
 from collector.encode import event_from_dict
 from fleet.clock import Clock
 from fleet.errors import InvalidInputError
 from fleet.findings import Finding, Severity
-from remediator.alert_word import AlertWord, read_alert, resolve_node, weigh_alert
+from remediator.alert_word import AlertWord, read_alert, weigh_alert
 from remediator.casebook import Casebook
 from remediator.policy import Policy
 from remediator.records import (
@@ -169,7 +170,7 @@ class Evaluator:
         other is a hint: it is kept and told, and decides nothing.
         """
         alert = read_alert(item.payload)
-        node, problem = resolve_node(alert.labels, self._world.inventory)
+        node, problem = resolve_node(alert.labels, by_name(self._world.inventory or ()))
         if node is None:
             text = f"alert {alert.name} ({alert.status}) names no node of the inventory ({problem})"
             self._note(tx, "-", f"{text}: kept, not used")

@@ -27,7 +27,7 @@ from fleet.observations import Reading
 
 DEVICE = Path("/dev/kmsg")
 DCGM_URL = "http://127.0.0.1:9400/metrics"  # dcgm-exporter's default, and that of agent.dcgm_url
-_LATER_SOURCES = ("nvml", "nic", "alertmanager")
+_LATER_SOURCES = ("nic",)
 _LATEST_TIME = 253_402_300_799.0  # the end of year 9999
 
 
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
 
 
 def collect(
-    source: Annotated[str, typer.Argument(help="kernel-log, slurm, kubernetes, dcgm or nvidia-smi")],
+    source: Annotated[str, typer.Argument(help="kernel-log, slurm, kubernetes, dcgm, nvidia-smi or alertmanager")],
     input_: Annotated[
         str | None, typer.Option("--input", metavar="FILE|-", help="a captured file; - is stdin; else live")
     ] = None,
@@ -180,12 +180,30 @@ def _read_nvidia_smi(request: Request) -> Reading:
     return read_live(request.timeout_seconds, node=request.node or socket.gethostname(), now=request.now)
 
 
+def _read_alertmanager(request: Request) -> Reading:
+    from collector.alertmanager import read_captured  # noqa: PLC0415
+
+    if request.data is None:
+        _usage("collect alertmanager: notifications are pushed, there is nothing to ask; give --input FILE")
+    return read_captured(request.data, inventory=request.inventory)
+
+
+def _read_nvml(request: Request) -> Reading:
+    from collector.nvml import read_live, read_nvml  # noqa: PLC0415
+
+    if request.data is not None:
+        return read_nvml(request.data, node=request.node, now=request.now)
+    return read_live(request.timeout_seconds, node=request.node or socket.gethostname(), now=request.now)
+
+
 _SOURCES: dict[str, Callable[[Request], Reading]] = {
     "kernel-log": _read_kernel_log,
     "slurm": _read_slurm,
     "kubernetes": _read_kubernetes,
     "dcgm": _read_dcgm,
     "nvidia-smi": _read_nvidia_smi,
+    "nvml": _read_nvml,
+    "alertmanager": _read_alertmanager,
 }
 
 

@@ -12,6 +12,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from collector import alertmanager
+from fleet.errors import InvalidInputError
 from sickbay.config import Role
 from sickbay.http.access import Identity
 from sickbay.http.answers import Workers, json_response
@@ -28,10 +30,6 @@ log = logging.getLogger(__name__)
 _BOOT_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _MAX_VERSION_CHARS = 64
 _MAX_GPUS = 1024
-# Alertmanager has sent "4" since 0.6; Grafana's Alertmanager sends the same shape under "1".
-_KNOWN_VERSIONS = frozenset({"4", "1"})
-# Fields of Grafana's webhook before unified alerting (8.x): it names no alerts, so no node can be derived.
-_LEGACY_FIELDS = frozenset({"evalMatches", "ruleId", "ruleName"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,36 +132,13 @@ def _is_gpu_count(gpus: object) -> bool:
 
 
 def parse_notification(body: object) -> tuple[Json, list[str]]:
-    """(notification, warnings) of an Alertmanager webhook body; ``alerts`` is a list afterwards.
-
-    Accepted: anything with a list of alerts, whatever its version says (an unexpected one is a warning:
-    the shape of an alert has not changed since version 3, and a fault must not be lost over a digit).
-    Refused with 400: bodies that carry no such list. Single alerts are the service's to judge.
+    """(notification, warnings) of a webhook body; 400 where it is none. Single alerts are the service's to
+    judge.
     """
-    if isinstance(body, list):
-        raise HttpError(
-            400,
-            "$ is a list: that is what Alertmanager's own API takes; a webhook sends an object with alerts",
-        )
-    notification = _object(body, "$")
-    if "alerts" not in notification:
-        if _LEGACY_FIELDS & notification.keys():
-            raise HttpError(
-                400,
-                "legacy format not supported: this is Grafana's old webhook; use unified alerting's webhook",
-            )
-        raise HttpError(400, "$.alerts is missing: this is not an Alertmanager webhook notification")
-    alerts = notification["alerts"]
-    if alerts is None:
-        alerts = []
-    if not isinstance(alerts, list):
-        raise HttpError(400, f"$.alerts must be a list, not {_kind(alerts)}")
-    warnings = []
-    version = notification.get("version")
-    if str(version) not in _KNOWN_VERSIONS:
-        said = "missing" if version is None else f"{str(version)[:20]!r}"
-        warnings.append(f"version is {said}; read as version 4")
-    return {**notification, "alerts": alerts}, warnings
+    try:
+        return alertmanager.parse_notification(body)
+    except InvalidInputError as error:
+        raise HttpError(400, str(error)) from error
 
 
 def _object(value: object, where: str) -> Json:

@@ -9,7 +9,7 @@ import pytest
 
 from collector.encode import event_from_dict
 from fleet.observations import Event, EventKind, RecoveryAction
-from remediator.alert_word import resolve_node
+from collector.alertmanager.subject import by_name, resolve_node
 from remediator.casebook import event_payload
 from tests.support.rig import Rig
 
@@ -38,7 +38,7 @@ INVENTORY = {"n1", "n2", "gpu-17", "n1.example"}
 def test_an_alert_names_one_node_of_the_inventory_or_none(
     labels: dict[str, object], node: str | None, problem: str
 ) -> None:
-    assert resolve_node(labels, INVENTORY) == (node, problem)
+    assert resolve_node(labels, by_name(INVENTORY)) == (node, problem)
 
 
 def test_a_past_event_keeps_every_field_a_cause_may_lie_in() -> None:
