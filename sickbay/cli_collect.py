@@ -27,7 +27,6 @@ from fleet.observations import Reading
 
 DEVICE = Path("/dev/kmsg")
 DCGM_URL = "http://127.0.0.1:9400/metrics"  # dcgm-exporter's default, and that of agent.dcgm_url
-_LATER_SOURCES = ("nic",)
 _LATEST_TIME = 253_402_300_799.0  # the end of year 9999
 
 
@@ -39,7 +38,7 @@ class Format(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What was asked for on the command line. ``data``: the captured input, or None to read live; ``name``:
-    its file's name.
+    its file's name; ``folder``: where the input is one.
     """
 
     data: bytes | None
@@ -49,6 +48,7 @@ class Request:
     boot_time: float | None
     timeout_seconds: float
     inventory: Inventory | None = None
+    folder: Path | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -57,9 +57,15 @@ def register(app: typer.Typer) -> None:
 
 
 def collect(
-    source: Annotated[str, typer.Argument(help="kernel-log, slurm, kubernetes, dcgm, nvidia-smi or alertmanager")],
+    source: Annotated[
+        str,
+        typer.Argument(help="nvidia-smi, nvml, dcgm, kernel-log, nic, slurm, kubernetes or alertmanager"),
+    ],
     input_: Annotated[
-        str | None, typer.Option("--input", metavar="FILE|-", help="a captured file; - is stdin; else live")
+        str | None,
+        typer.Option(
+            "--input", metavar="FILE|-", help="a captured file (nic: a folder); - is stdin; else live"
+        ),
     ] = None,
     node: Annotated[
         str | None, typer.Option(help="the node the log belongs to; wins over its own host")
@@ -87,12 +93,14 @@ def collect(
         _usage(f"--node: {node!r} is not one plain node name")
     if not (math.isfinite(timeout) and timeout > 0):
         _usage("--timeout: must be a number of seconds above 0")
+    folder = Path(input_) if source == "nic" and input_ is not None and Path(input_).is_dir() else None
     request = Request(
+        folder=folder,
         node=node,
         now=time.time() if now is None else _parse_time("--now", now),
         boot_time=None if boot_time is None else _parse_time("--boot-time", boot_time),
         timeout_seconds=timeout,
-        data=None if input_ is None else _read_input(input_),
+        data=None if input_ is None or folder is not None else _read_input(input_),
         name=input_,
         inventory=None if inventory is None else _read_inventory(inventory),
     )
@@ -196,6 +204,16 @@ def _read_nvml(request: Request) -> Reading:
     return read_live(request.timeout_seconds, node=request.node or socket.gethostname(), now=request.now)
 
 
+def _read_nic(request: Request) -> Reading:
+    from collector.nic import read_live, read_tree  # noqa: PLC0415
+
+    if request.folder is not None:
+        return read_tree(request.folder, node=request.node, now=request.now)
+    if request.data is not None:
+        _usage("collect nic: --input is a folder: a copy of /sys/class/infiniband, or of what is above it")
+    return read_live(request.timeout_seconds, node=request.node or socket.gethostname(), now=request.now)
+
+
 _SOURCES: dict[str, Callable[[Request], Reading]] = {
     "kernel-log": _read_kernel_log,
     "slurm": _read_slurm,
@@ -204,6 +222,7 @@ _SOURCES: dict[str, Callable[[Request], Reading]] = {
     "nvidia-smi": _read_nvidia_smi,
     "nvml": _read_nvml,
     "alertmanager": _read_alertmanager,
+    "nic": _read_nic,
 }
 
 
@@ -254,8 +273,6 @@ def _parse_time(option: str, text: str) -> float:
 
 def _refuse_source(source: str) -> NoReturn:
     there = ", ".join(_SOURCES)
-    if source in _LATER_SOURCES:
-        _usage(f"collect: {source} is not in this version; there are: {there}")
     _usage(f"collect: there is no source {source!r}; there are: {there}")
 
 

@@ -101,7 +101,8 @@ def test_prometheus_text() -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        ("nvml",),
+        ("alertmanager",),
+        ("nic", "--input", "-"),
         ("crystal-ball",),
         ("kernel-log", "--input", "/does/not/exist"),
         ("kernel-log", "--input", "/"),
@@ -117,10 +118,6 @@ def test_bad_usage_is_one_clear_line(args: tuple[str, ...]) -> None:
     assert result.exit_code == 2
     assert result.stdout == ""
     assert len(result.stderr.splitlines()) == 1
-
-
-def test_a_source_of_a_later_version_says_so() -> None:
-    assert "is not in this version" in run("nvml").stderr
 
 
 def test_a_captured_slurm_answer_goes_to_its_reader() -> None:
