@@ -15,6 +15,7 @@ from rich.text import Text
 from fleet.clock import SystemClock
 from fleet.findings import Repair, Response
 from rules.catalogue import Catalogue, CatalogueError, Rule, check_directory, load_catalogue
+from rules.metrics.say import condition_texts
 from rules.model import Pattern, PolicyLine
 from rules.sentences import clean, consequence
 from rules.xid import LineReading, XidAnswer, explain
@@ -142,6 +143,7 @@ def _full_rule_json(rule: Rule, lines: list[PolicyLine]) -> dict[str, Any]:
         "why": rule.why,
         "runbook": rule.runbook,
         "origin": rule.origin,
+        "condition": None if rule.when is None else condition_texts(rule.when),
         "on": [_pattern_text(pattern) for pattern in rule.on],
         "closed_by": [_pattern_text(pattern) for pattern in rule.closed_by],
         "codes": [{"code": line.code, "when": line.when, "why": line.why} for line in lines],
@@ -213,7 +215,10 @@ def _show_rule(rule: Rule, lines: list[PolicyLine]) -> None:
     table.add_row("mode", Text(f"{rule.mode} (the most cautious of cluster, pool and rule counts)"))
     table.add_row("ends by", Text(rule.clear_on))
     table.add_row("why", Text(rule.why))
-    table.add_row("events", Text("\n".join(_pattern_text(pattern) for pattern in rule.on)))
+    for name, text in (condition_texts(rule.when) if rule.when is not None else {}).items():
+        table.add_row(name, Text(text))
+    if rule.on:
+        table.add_row("events", Text("\n".join(_pattern_text(pattern) for pattern in rule.on)))
     if rule.closed_by:
         table.add_row("closed by", Text("\n".join(_pattern_text(pattern) for pattern in rule.closed_by)))
     if lines:

@@ -88,6 +88,19 @@ def threshold_text(condition: MetricCondition) -> str:
     assert_never(test)
 
 
+def condition_texts(condition: MetricCondition) -> dict[str, str]:
+    """The whole condition in lines for a page: ``when``, and where given ``while``, ``unless``, ``ends``."""
+    texts = {"when": threshold_text(condition)}
+    for name, guard in (("while", condition.only_while), ("unless", condition.unless)):
+        if guard is not None:
+            texts[name] = f"{' or '.join(guard.signals)} {guard.op.value} {guard.value:g}"
+    clear = condition.clear
+    if clear is not None:
+        level = "the condition does not hold" if clear.level is None else f"at most {clear.level:g}"
+        texts["ends"] = level + (f" for {duration(clear.seconds)}" if clear.seconds else ", at once")
+    return texts
+
+
 def evidence(condition: MetricCondition, facts: Facts, *, detected_at: float) -> dict[str, object]:
     """What speaks for the finding, JSON-ready. ``timer_restarted``: it may have begun before we watched."""
     test = condition.test

@@ -129,6 +129,15 @@ def test_rules_show(app: typer.Typer) -> None:
     assert "fatal unknown" in run(app, "rules", "show", "nvswitch-unclear")[1]
 
 
+def test_rules_show_tells_a_metric_rules_condition(app: typer.Typer) -> None:
+    out = " ".join(run(app, "rules", "show", "gpu-thermal-hw-slowdown")[1].split())
+    assert "gpu_clock_event_reasons & 0x40 in > 60 % of 10 minutes" in out
+    assert "gpu_sm_active_ratio or gpu_utilization_ratio > 0.1" in out
+    condition = json.loads(run(app, "rules", "show", "gpu-vanished", "--json")[1])["condition"]
+    assert condition == {"when": "missing for 2 minutes while 1 or more siblings report"}
+    assert json.loads(run(app, "rules", "show", "gpu-needs-reset", "--json")[1])["condition"] is None
+
+
 def test_rules_show_of_nothing(app: typer.Typer) -> None:
     status, out, err = run(app, "rules", "show", "no-such-rule")
     assert (status, out) == (1, "")
