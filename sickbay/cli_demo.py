@@ -8,20 +8,16 @@ import os
 import shlex
 import shutil
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sickbay.demo.clusters_kind import SchedulerKind
+
 PLAIN_COLUMNS = 100
 DEFAULT_SPEED = 40.0
 MIN_NODES, MAX_NODES = 12, 512
-
-
-class SchedulerKind(StrEnum):
-    SLURM = "slurm"
-    KUBERNETES = "kubernetes"
 
 
 def register(app: typer.Typer) -> None:
@@ -47,30 +43,26 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--json", help="Headless, and the truth table as JSON.")
         ] = False,
     ) -> int:
-        if scheduler is SchedulerKind.KUBERNETES:
-            raise typer.BadParameter(
-                "kubernetes is not in this version; leave it out, or say slurm", param_hint="--scheduler"
-            )
         if not (math.isfinite(speed) and speed > 0):
             raise typer.BadParameter(
                 "must be a number above 0, such as 20 (simulated seconds per second)", param_hint="--speed"
             )
         if headless or as_json or not _is_a_screen():
-            return _headless(nodes=nodes, seed=seed, as_json=as_json)
-        return _on_screen(nodes=nodes, seed=seed, speed=speed, port=port)
+            return _headless(nodes=nodes, seed=seed, scheduler=scheduler, as_json=as_json)
+        return _on_screen(nodes=nodes, seed=seed, scheduler=scheduler, speed=speed, port=port)
 
 
 def _is_a_screen() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
-def _headless(*, nodes: int, seed: int, as_json: bool) -> int:
+def _headless(*, nodes: int, seed: int, scheduler: SchedulerKind, as_json: bool) -> int:
     from rich.console import Console  # noqa: PLC0415 - --help stays fast
 
     from sickbay.demo.headless import play  # noqa: PLC0415
     from sickbay.demo.table import truth_report  # noqa: PLC0415
 
-    truth = play(nodes=nodes, seed=seed)
+    truth = play(nodes=nodes, seed=seed, scheduler=scheduler)
     if as_json:
         print(json.dumps(truth.json()))
     else:
@@ -79,12 +71,14 @@ def _headless(*, nodes: int, seed: int, as_json: bool) -> int:
     return 1 if truth.failed else 0
 
 
-def _on_screen(*, nodes: int, seed: int, speed: float, port: int) -> int:
+def _on_screen(*, nodes: int, seed: int, scheduler: SchedulerKind, speed: float, port: int) -> int:
     from rich.console import Console  # noqa: PLC0415 - the same
 
     from sickbay.demo.console import Settings, run  # noqa: PLC0415
 
-    settings = Settings(nodes=nodes, seed=seed, speed=speed, port=port, command=_own_name())
+    settings = Settings(
+        nodes=nodes, seed=seed, speed=speed, port=port, command=_own_name(), scheduler=scheduler
+    )
     return run(settings, Console(emoji=False))
 
 

@@ -17,10 +17,11 @@ from fleet.clock import ManualClock
 from fleet.findings import Repair, Response
 from fleet.scheduler import NodeState, Owner
 from rules.model import Catalogue
+from sickbay.demo.clusters import build_cluster
+from sickbay.demo.clusters_kind import SchedulerKind
 from sickbay.demo.scenes import Script
-from simulator.cluster import SimulatedCluster
+from simulator.cluster import AnyCluster
 from simulator.faults import Fault, FaultKind
-from simulator.kernel_log import LogShape
 
 HOUR = 3600.0
 #: The simulated hot GPU runs at 1080 of 1965 MHz, and the other ranks of its job wait for it.
@@ -109,7 +110,7 @@ class Trouble:
 class Meter:
     """Adds up what one simulated cluster loses. ``look`` after each step; it changes nothing."""
 
-    cluster: SimulatedCluster
+    cluster: AnyCluster
     catalogue: Catalogue
     lost_gpu_seconds: dict[str, float] = field(default_factory=dict)
     _troubles: dict[str, Trouble] = field(default_factory=dict)
@@ -173,21 +174,26 @@ class Meter:
 
 
 def bill_of(
-    meter: Meter, script: Script, *, nodes: int, seed: int, told: Collection[str], assumed: Assumptions
+    meter: Meter,
+    script: Script,
+    *,
+    scheduler: SchedulerKind,
+    nodes: int,
+    seed: int,
+    told: Collection[str],
+    assumed: Assumptions,
 ) -> Bill:
     """``meter`` has watched the run with sickbay to its end; ``told``: nodes that people were told of."""
-    alone = run_alone(script, meter.catalogue, nodes=nodes, seed=seed)
+    alone = run_alone(script, meter.catalogue, scheduler=scheduler, nodes=nodes, seed=seed)
     return Bill(meter.world(assumed, told=told), alone.world(assumed, told=()), assumed)
 
 
-def run_alone(script: Script, catalogue: Catalogue, *, nodes: int, seed: int) -> Meter:
+def run_alone(
+    script: Script, catalogue: Catalogue, *, scheduler: SchedulerKind, nodes: int, seed: int
+) -> Meter:
     """The same script on the same fleet with nobody watching, to its end."""
     clock = ManualClock()
-    cluster = SimulatedCluster(
-        clock=clock, nodes=nodes, seed=seed, faults=script.faults, log_shape=LogShape.KMSG
-    )
-    for job in script.jobs:
-        cluster.scheduler.submit(job)
+    cluster = build_cluster(scheduler, script, clock=clock, nodes=nodes, seed=seed)
     meter = Meter(cluster, catalogue)
     for _ in range(int(script.ends_at / STEP_SECONDS)):
         clock.advance(STEP_SECONDS)

@@ -19,11 +19,11 @@ from remediator.records import Word, WordKind
 from rules.catalogue import load_catalogue
 from sickbay.assembly import Application, assemble
 from sickbay.demo.bill import Meter
+from sickbay.demo.clusters import World, build_world
+from sickbay.demo.clusters_kind import SchedulerKind
 from sickbay.demo.exporters import simulated_exporters
 from sickbay.demo.scenes import PRESSED_BY, Script, default_script
-from simulator.cluster import SimulatedCluster
 from simulator.faults import Fault
-from simulator.kernel_log import LogShape
 
 HEARTBEAT_SECONDS = 15.0
 READ_SECONDS = 15.0
@@ -31,7 +31,7 @@ BUSY_READ_SECONDS = 2.0
 TICK_SECONDS = 1.0
 
 
-def demo_policy(nodes: int) -> Policy:
+def demo_policy(nodes: int, world: World) -> Policy:
     """What a bold operator would configure; the demo has to show action.
 
     Four nodes may be out of service, in a fleet of any size: so many the script's scenes fill.
@@ -42,7 +42,8 @@ def demo_policy(nodes: int) -> Policy:
         pools=(
             Pool(
                 name="gpu",
-                partition="gpu",
+                partition=world.pool_partition,
+                label=world.pool_label,
                 mode=Mode.AUTO,
                 max_in_flight=2,
                 max_unavailable_percent=min(100.0, 450.0 / nodes),
@@ -53,6 +54,7 @@ def demo_policy(nodes: int) -> Policy:
         interval_seconds=15.0,
         probation_seconds=120.0,
         verify_timeout_seconds=900.0,
+        repair_commands=world.repair_commands,
     )
 
 
@@ -81,15 +83,14 @@ class Clockwork:
         database: Path | None,
         script: Script | None = None,
         clock: ManualClock | None = None,
+        scheduler: SchedulerKind = SchedulerKind.SLURM,
     ) -> None:
         """``database``: the ledger's file; None keeps it in memory, which is for one thread only."""
         self.clock = clock or ManualClock()
         self.script = script or default_script(node_names(nodes))
-        self.cluster = SimulatedCluster(
-            clock=self.clock, nodes=nodes, seed=seed, faults=self.script.faults, log_shape=LogShape.KMSG
-        )
-        for job in self.script.jobs:
-            self.cluster.scheduler.submit(job)
+        self.scheduler = scheduler
+        self._world = build_world(scheduler, self.script, clock=self.clock, nodes=nodes, seed=seed)
+        self.cluster = self._world.cluster
         self.started_at = self.clock.now()
         self.happened: list[tuple[float, Fault]] = []
         self.unknown_while_silent: set[str] = set()
@@ -101,15 +102,16 @@ class Clockwork:
         self.nodes, self.seed = nodes, seed
         self.meter = Meter(self.cluster, catalogue)
         self.app: Application = assemble(
-            policy=demo_policy(nodes),
+            policy=demo_policy(nodes, self._world),
             store=self.store,
-            backend=self.cluster.scheduler,
+            backend=self._world.backend,
             catalogue=catalogue,
             clock=self.clock,
             runner=InlineRunner(),
             incident_id=lambda: f"demo-{next(incident_numbers)}",
             holder="demo",
             exporters=simulated_exporters(self.cluster),
+            commands=self._world.commands,
         )
         self._agents: dict[str, _NodeAgent] = {}
         self._buttons = list(self.script.buttons)
@@ -225,4 +227,5 @@ class Clockwork:
         return tuple(word for word in words if word.kind is WordKind.PAUSE and word.target is None)
 
     def close(self) -> None:
+        self._world.close()
         self.store.close()

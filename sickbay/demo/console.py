@@ -18,6 +18,7 @@ from rich.live import Live
 from fleet.clock import Clock, ManualClock, SystemClock
 from fleet.errors import SickbayError
 from sickbay.demo.clockwork import TICK_SECONDS, Clockwork, node_names
+from sickbay.demo.clusters_kind import SchedulerKind
 from sickbay.demo.door import Door
 from sickbay.demo.frame import Frame, clock_text
 from sickbay.demo.quiet import quiet_logging
@@ -49,6 +50,7 @@ class Settings:
     speed: float
     port: int
     command: str = "sickbay"
+    scheduler: SchedulerKind = SchedulerKind.SLURM
 
 
 class Stop:
@@ -153,6 +155,7 @@ class _Show:
             database=database,
             script=script,
             clock=ManualClock(float(start)),
+            scheduler=settings.scheduler,
         )
         self._story = Story(self._work)
         self._server, self._notice = self._open_door(settings.port)

@@ -7,11 +7,11 @@ from collector.scrape import ScrapeTarget, TargetReading
 from fleet.clock import Clock
 from fleet.observations import Problem, ProblemReason, Reading
 from sickbay.assembly import Exporters
-from simulator.cluster import SimulatedCluster
+from simulator.cluster import AnyCluster
 from simulator.telemetry import SimulatedTelemetry
 
 
-def simulated_exporters(cluster: SimulatedCluster) -> Exporters:
+def simulated_exporters(cluster: AnyCluster) -> Exporters:
     """One exporter per simulated node, asked without a network."""
     names = cluster.fleet.names
 

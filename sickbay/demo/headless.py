@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sickbay.demo.clockwork import Clockwork
+from sickbay.demo.clusters_kind import SchedulerKind
 from sickbay.demo.quiet import quiet_logging
 from sickbay.demo.scenes import Script
 from sickbay.demo.truth import Truth, truth_of
@@ -14,7 +15,13 @@ from sickbay.demo.truth import Truth, truth_of
 REPORT_SECONDS = 20.0
 
 
-def play(*, nodes: int, seed: int, script: Script | None = None) -> Truth:
+def play(
+    *,
+    nodes: int,
+    seed: int,
+    script: Script | None = None,
+    scheduler: SchedulerKind = SchedulerKind.SLURM,
+) -> Truth:
     """Run the whole script. Progress goes to stderr, and only to a terminal."""
     errors = Console(stderr=True)
     progress = Progress(
@@ -26,7 +33,7 @@ def play(*, nodes: int, seed: int, script: Script | None = None) -> Truth:
         disable=not errors.is_terminal,
     )
     with quiet_logging():
-        work = Clockwork(nodes=nodes, seed=seed, database=None, script=script)
+        work = Clockwork(nodes=nodes, seed=seed, database=None, script=script, scheduler=scheduler)
         try:
             with progress:
                 task = progress.add_task("", total=work.script.ends_at)

@@ -94,7 +94,13 @@ def truth_of(work: Clockwork, people: Sequence[str] = ()) -> Truth:
     with work.store.transaction(read_only=True) as tx:
         told = {i.node for i in tx.incidents() if not i.state.is_closed or i.state in _TOLD}
     bill = bill_of(
-        work.meter, work.script, nodes=work.nodes, seed=work.seed, told=told, assumed=Assumptions()
+        work.meter,
+        work.script,
+        scheduler=work.scheduler,
+        nodes=work.nodes,
+        seed=work.seed,
+        told=told,
+        assumed=Assumptions(),
     )
     return Truth(rows, unexpected_actions(work), bill, tuple(people))
 

@@ -114,18 +114,27 @@ class KubernetesApi:
         return path
 
     def handle(self, request: Request) -> Answer:
-        """Authenticate, answer, keep a record."""
+        """What comes by HTTP: authenticate, answer."""
         with self.lock:
-            self.requests.append(request)
-            del self.requests[:-MAX_REQUESTS]
             sent = request.headers.get("authorization", "").partition(" ")
             if self.token is not None and (sent[0].lower(), sent[2]) != ("bearer", self.token):
+                self._remember(request)
                 return _refused(Refusal(401, "Unauthorized", "Unauthorized"))
+            return self.answer(request)
+
+    def answer(self, request: Request) -> Answer:
+        """Answer somebody who is known."""
+        with self.lock:
+            self._remember(request)
             try:
                 code, body = self.router.answer(request)
             except Refusal as refusal:
                 return _refused(refusal)
             return Answer(code, {}, msgspec.json.encode(body))
+
+    def _remember(self, request: Request) -> None:
+        self.requests.append(request)
+        del self.requests[:-MAX_REQUESTS]
 
 
 def _refused(refusal: Refusal) -> Answer:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
-from typing import Any
 
 from simulator.kubernetes_api.errors import Json
-from simulator.kubernetes_api.evictions import is_ready
-from simulator.kubernetes_api.selectors import matches_selector
+from simulator.kubernetes_api.objects import count_budget, excluded_nodes, gpus_of, mirror_cordon
 from simulator.kubernetes_api.store import Store, stamp
 
 GPU = "nvidia.com/gpu"
-UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
 @dataclass(slots=True)
@@ -38,7 +35,7 @@ class Controllers:
 
     def step(self) -> None:
         for node in self._store.all("nodes"):
-            self._taint(node)
+            mirror_cordon(self._store, node)
         for workload in self.workloads:
             self._make_pods(workload)
         for pod in self._store.all("pods"):
@@ -48,24 +45,7 @@ class Controllers:
         for pod in self._store.all("pods"):
             self._start(pod)
         for budget in self._store.all("poddisruptionbudgets"):
-            self._count(budget)
-
-    def _taint(self, node: Json) -> None:
-        """The node controller mirrors the cordon into a taint."""
-        taints = [taint for taint in node["spec"].get("taints") or [] if taint["key"] != UNSCHEDULABLE["key"]]
-        has = len(taints) != len(node["spec"].get("taints") or [])
-        wanted = bool(node["spec"].get("unschedulable"))
-        if has == wanted:
-            return
-
-        def change(changed: Json) -> None:
-            new = [*taints, {**UNSCHEDULABLE, "timeAdded": stamp(self._store.clock)}] if wanted else taints
-            if new:
-                changed["spec"]["taints"] = new
-            else:
-                changed["spec"].pop("taints", None)
-
-        self._store.edit(node, change, manager="kube-controller-manager")
+            count_budget(self._store, budget)
 
     def _make_pods(self, workload: Workload) -> None:
         for slot in range(workload.replicas):
@@ -107,7 +87,7 @@ class Controllers:
         name = node["metadata"]["name"]
         if node["spec"].get("unschedulable") or name in self.silent_kubelets:
             return False
-        if name in _excluded(pod):
+        if name in excluded_nodes(pod):
             return False
         held = sum(
             gpus_of(other)
@@ -130,46 +110,3 @@ class Controllers:
             )
 
         self._store.edit(pod, change, manager="kubelet")
-
-    def _count(self, budget: Json) -> None:
-        """The disruption controller, with whole numbers only."""
-        selected = [
-            pod
-            for pod in self._store.all("pods", budget["metadata"]["namespace"])
-            if matches_selector(budget["spec"].get("selector"), pod["metadata"].get("labels") or {})
-            and pod["status"].get("phase") not in ("Succeeded", "Failed")
-        ]
-        healthy = sum(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in selected)
-        spec: dict[str, Any] = budget["spec"]
-        if "minAvailable" in spec:
-            desired = int(spec["minAvailable"])
-        else:
-            desired = len(selected) - int(spec["maxUnavailable"])
-        status = {
-            "disruptionsAllowed": max(0, healthy - desired),
-            "currentHealthy": healthy,
-            "desiredHealthy": max(0, desired),
-            "expectedPods": len(selected),
-            "observedGeneration": budget["metadata"]["generation"],
-        }
-        self._store.edit(budget, lambda changed: changed.update(status=status))
-
-
-def gpus_of(pod: Json) -> int:
-    return sum(
-        int((container.get("resources", {}).get("limits") or {}).get(GPU, 0))
-        for container in pod["spec"].get("containers") or []
-    )
-
-
-def _excluded(pod: Json) -> set[str]:
-    """Its user's wish: required node affinity, hostname NotIn."""
-    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    return {
-        name
-        for term in required.get("nodeSelectorTerms") or []
-        for expression in term.get("matchExpressions") or []
-        if (expression["key"], expression["operator"]) == ("kubernetes.io/hostname", "NotIn")
-        for name in expression["values"]
-    }

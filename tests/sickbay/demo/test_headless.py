@@ -84,7 +84,6 @@ class TestAWrongScript:
     [
         (["--nodes", "15"], "'--nodes'"),
         (["--nodes", "513"], "'--nodes'"),
-        (["--scheduler", "kubernetes"], "kubernetes is not in this version"),
         (["--scheduler", "pbs"], "'pbs' is not one of 'slurm', 'kubernetes'"),
         (["--speed", "0"], "must be a number above 0"),
         (["--speed", "nan"], "must be a number above 0"),
