@@ -1,14 +1,22 @@
-"""The Alertmanager configuration: everything a rule of ours says goes to sickbay, everything to people."""
+"""The Alertmanager configuration: what a rule of the catalogue says goes to sickbay, everything to people.
+
+sickbay must hear every alert of the catalogue, so none of them inhibits another: a pending row remap is
+still pending while the card is too hot. One node is one group, and so one notification for people.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from alerts.own import DOWN, WATCHDOG
+from alerts.availability import NAME as BUDGET_BURN
+from alerts.own import DOWN, FINDING, WATCHDOG
 
 WEBHOOK_URL = "http://sickbay:8470/api/v1/alerts"
 TOKEN_FILE = "/etc/alertmanager/sickbay-token"  # noqa: S105 - a path
+# sickbay calls Alertmanager silent after five minutes; a dead man's switch outside may be as strict.
+# Shorter than two group intervals, or every second repeat would fall just short of it and be left out.
+_WATCHDOG_EVERY = {"group_wait": "0s", "group_interval": "30s", "repeat_interval": "45s"}
 
 
 def document(*, webhook_url: str = WEBHOOK_URL, token_file: str = TOKEN_FILE) -> Mapping[str, Any]:
@@ -22,28 +30,18 @@ def document(*, webhook_url: str = WEBHOOK_URL, token_file: str = TOKEN_FILE) ->
             "group_interval": "30s",
             "repeat_interval": "4h",
             "routes": [
-                _watchdog("watchdog", carry_on=True),
-                # sickbay acts on an alert only while it hears from here.
-                _watchdog("sickbay", carry_on=False),
-                {"receiver": "sickbay", "matchers": ['rule=~".+"'], "continue": True},
+                _watchdog("sickbay", goes_on=True),
+                _watchdog("watchdog", goes_on=False),
+                {
+                    "receiver": "sickbay",
+                    "matchers": ['rule=~".+"', 'alertname!~"Sickbay.+"'],
+                    "continue": True,
+                },
                 {"receiver": "people", "matchers": ['severity=~"critical|warning"']},
                 {"receiver": "nobody"},
             ],
         },
-        "inhibit_rules": [
-            # The same GPU, then the same node: the graver finding is the one to read.
-            {
-                "source_matchers": ['severity="critical"', 'gpu=~".+"'],
-                "target_matchers": ['severity=~"warning|info"', 'gpu=~".+"'],
-                "equal": ["cluster", "node", "gpu"],
-            },
-            # Without a controller, what it would have said of itself is no news.
-            {
-                "source_matchers": [f'alertname="{DOWN}"'],
-                "target_matchers": ['alertname=~"Sickbay.+"', f'alertname!~"{DOWN}|{WATCHDOG}"'],
-                "equal": ["cluster"],
-            },
-        ],
+        "inhibit_rules": _inhibitions(),
         "receivers": [
             {
                 "name": "sickbay",
@@ -66,14 +64,30 @@ def document(*, webhook_url: str = WEBHOOK_URL, token_file: str = TOKEN_FILE) ->
     }
 
 
-def _watchdog(receiver: str, *, carry_on: bool) -> Mapping[str, Any]:
-    """The alert that always fires, every minute."""
-    route = {
-        "receiver": receiver,
-        "matchers": [f'alertname="{WATCHDOG}"'],
-        "group_by": ["cluster"],
-        "group_wait": "0s",
-        "group_interval": "1m",
-        "repeat_interval": "1m",
-    }
-    return {**route, "continue": True} if carry_on else route
+def _watchdog(receiver: str, *, goes_on: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"receiver": receiver, "matchers": [f'alertname="{WATCHDOG}"']}
+    found |= {"group_by": ["cluster"], **_WATCHDOG_EVERY}
+    return found | ({"continue": True} if goes_on else {})
+
+
+def _inhibitions() -> list[dict[str, Any]]:
+    return [
+        # Of what sickbay itself found on a GPU, the graver is the one to read.
+        {
+            "source_matchers": [f'alertname="{FINDING}"', 'severity="critical"'],
+            "target_matchers": [f'alertname="{FINDING}"', 'severity=~"warning|info"'],
+            "equal": ["cluster", "node", "uuid"],
+        },
+        # A budget that burns fast burns slowly, too.
+        {
+            "source_matchers": [f'alertname="{BUDGET_BURN}"', 'severity="critical"'],
+            "target_matchers": [f'alertname="{BUDGET_BURN}"', 'severity="warning"'],
+            "equal": ["cluster"],
+        },
+        # Without a controller, what it would have said of itself is no news.
+        {
+            "source_matchers": [f'alertname="{DOWN}"'],
+            "target_matchers": ['alertname=~"Sickbay.+"', f'alertname!~"{DOWN}|{WATCHDOG}"'],
+            "equal": ["cluster"],
+        },
+    ]

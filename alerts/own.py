@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from alerts.model import HOLD_SECONDS, Alert, Group, runbook
 from fleet.findings import Severity
 from fleet.metric_names import (
     PLANNED_STATES,
     STALE_AGENT_SECONDS,
+    STALE_EVALUATION_SECONDS,
     STALE_PASS_SECONDS,
     STALE_SCHEDULER_SECONDS,
 )
@@ -14,6 +17,7 @@ from fleet.metric_names import (
 INTERVAL_SECONDS = 15.0
 WATCHDOG = "SickbayWatchdog"
 DOWN = "SickbayDown"
+FINDING = "SickbayFinding"
 _UP = "group by (cluster) (sickbay_build_info)"
 _SEEN = "group by (cluster) (last_over_time(sickbay_build_info[6h]))"
 
@@ -22,7 +26,7 @@ def group() -> Group:
     return Group(
         name="sickbay-self",
         interval_seconds=INTERVAL_SECONDS,
-        rules=(_watchdog(), *_controller(), *_eyes(), *_waiting()),
+        rules=(_watchdog(), *_controller(), *_eyes(), *_metric_path(), *_findings(), *_waiting()),
     )
 
 
@@ -163,6 +167,68 @@ def _eyes() -> tuple[Alert, ...]:
             "Events pushed in {{ $labels.cluster }} were refused for good; the agents' logs say why.",
         ),
     )
+
+
+def _metric_path() -> tuple[Alert, ...]:
+    up = _one("sickbay_scrape_target_up")
+    judged = _one("max_over_time(sickbay_rule_targets_judged[1d])")
+    return (
+        _alert(
+            "SickbayMetricsNotEvaluated",
+            Severity.CRITICAL,
+            # 0: this controller evaluates no metrics (metrics.source: prometheus).
+            "time() - max by (cluster) (sickbay_metric_last_evaluation_timestamp_seconds > 0)"
+            f" > {STALE_EVALUATION_SECONDS:g}",
+            "The metric rules are not evaluated.",
+            "The controller of {{ $labels.cluster }} scrapes exporters but judges nothing of it.",
+            after=60,
+        ),
+        _alert(
+            "SickbayMetricPathFails",
+            Severity.WARNING,
+            "sum by (cluster) (increase(sickbay_metric_evaluation_failures_total[10m])) > 2.5",
+            "Passes of the metric path end in errors.",
+            "Passes over exporters in {{ $labels.cluster }} failed; the controller's log says why.",
+            hold=HOLD_SECONDS,
+        ),
+        _alert(
+            "SickbayExportersSilent",
+            Severity.WARNING,
+            f"count by (cluster) ({up} == 0) > 0",
+            "Exporters of GPU nodes do not answer.",
+            "Exporters in {{ $labels.cluster }} give no samples: their nodes are unknown to the metric rules.",
+            after=600,
+            hold=HOLD_SECONDS,
+        ),
+        _alert(
+            "SickbayRuleBlind",
+            Severity.INFO,
+            # Over a day: rules that look at busy GPUs judge nothing while the fleet is idle.
+            f"{_one('sickbay_rule_targets')} > 0\nunless {judged} > 0",
+            "A metric rule has judged nothing for a day.",
+            "No exporter in {{ $labels.cluster }} reports what {{ $labels.rule }} looks at.",
+            after=3600,
+        ),
+    )
+
+
+def _findings() -> Iterator[Alert]:
+    """What sickbay found and no rule of Prometheus says: kernel log, scheduler, or its own scrape.
+
+    The rule's name goes into ``found_by``: an alert with ``rule`` is news for sickbay, and this is none.
+    """
+    for severity in (Severity.CRITICAL, Severity.WARNING, Severity.INFO):
+        told = 'ALERTS{alertstate="firing", alertname!~"Sickbay.+"}'
+        found = f'sickbay_finding{{severity="{severity.value}"}}'
+        named = f'label_replace(\n    {found}\n    unless on (cluster, node, uuid, rule) {told},\n'
+        yield _alert(
+            FINDING,
+            severity,
+            f'max without (instance, pod, rule) (\n  {named}    "found_by", "$1", "rule", "(.+)"\n  )\n)',
+            "sickbay has an open finding.",
+            "{{ $labels.found_by }} on {{ $labels.node }}: sickbay why {{ $labels.node }} tells the rest.",
+            hold=HOLD_SECONDS,
+        )
 
 
 def _waiting() -> tuple[Alert, ...]:

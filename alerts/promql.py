@@ -2,10 +2,14 @@
 
 What differs from our engine, by Prometheus' nature (docs/alerts.md tells it to users):
 
-- ``for`` counts evaluations: one empty evaluation starts it again, where the engine holds a gap as unknown;
+- ``for`` counts evaluations: one empty evaluation starts it again, where the engine holds a gap as unknown
+  (a share or an increase looks at its window, so a gap there costs only what it hides);
 - ``increase`` extrapolates to the window's edges: half-integer thresholds on whole counters agree;
 - a finding's end by repair, epoch or a person is not in the metrics: the alert ends with its condition, or
-  ``keep_firing_for`` later; the clearing ``level`` is not expressed.
+  ``keep_firing_for`` later; the clearing ``level`` is not expressed;
+- Prometheus knows no boots: a card that was taken out is remembered until the node has as many as before.
+
+Values of MIG instances say nothing of the board, here as there (``gi=""``).
 """
 
 from __future__ import annotations
@@ -13,21 +17,30 @@ from __future__ import annotations
 from typing import assert_never
 
 from alerts.model import HOLD_SECONDS, Alert, Group, Recording, duration
+from alerts.normalise import PRINTED, per_instance
 from rules.metrics.conditions import Absence, Guard, Increase, MetricCondition, Share, Threshold
 from rules.model import Catalogue, Rule
 
 INTERVAL_SECONDS = 15.0
 IDENTITY = "cluster, node, gpu, uuid"
 PRESENT = "gpu:sickbay_gpu_present:group"
+PRESENT_COUNT = "node:sickbay_gpu_present:count"
 # A GPU that vanished is remembered so long; then the alert ends although nothing is mended.
 MEMORY_SECONDS = 6 * 3600.0
-_PRESENCE = ("sickbay_gpu_temperature_celsius", "sickbay_gpu_power_watts", "sickbay_gpu_sm_clock_hertz")
+# Named by dcgm-exporter, with or without a usable value; or by an exporter that speaks our names.
+_PRESENCE = (
+    PRINTED,
+    "sickbay_gpu_temperature_celsius",
+    "sickbay_gpu_power_watts",
+    "sickbay_gpu_sm_clock_hertz",
+)
 
 
 def group(catalogue: Catalogue) -> Group:
     """One alert per rule that compiles, and before them the series they need."""
     recordings = [
-        Recording(record=PRESENT, expr=f"group by ({IDENTITY}) (\n  " + "\n  or ".join(_PRESENCE) + "\n)")
+        Recording(record=PRESENT, expr=f"group by ({IDENTITY}) (\n  " + "\n  or ".join(_PRESENCE) + "\n)"),
+        Recording(record=PRESENT_COUNT, expr=f"count by (cluster, node) ({PRESENT})"),
     ]
     alerts = []
     for rule in sorted(catalogue.metric_rules, key=lambda rule: rule.id):
@@ -46,12 +59,19 @@ def alert(rule: Rule, condition: MetricCondition) -> Alert:
         expr=_expression(rule, condition),
         severity=rule.severity,
         summary=f"{rule.summary.rstrip('.')}.",
-        description=f"GPU {{{{ $labels.gpu }}}} ({{{{ $labels.uuid }}}}) of {{{{ $labels.node }}}} {says}.",
+        description=f"{_subject(condition)} {says}.",
         runbook=rule.runbook or f"docs/runbooks/{rule.id}.md",
         for_seconds=_for(condition),
         keep_firing_seconds=max(HOLD_SECONDS, condition.clear.seconds if condition.clear else 0.0),
         labels={"rule": rule.id, "kind": rule.kind, "response": rule.response.value},
     )
+
+
+def _subject(condition: MetricCondition) -> str:
+    test = condition.test
+    if isinstance(test, Absence) or test.signal.startswith("gpu_"):
+        return "GPU {{ $labels.gpu }} ({{ $labels.uuid }}) of {{ $labels.node }}"
+    return "Node {{ $labels.node }}"
 
 
 def alert_name(rule_id: str) -> str:
@@ -79,7 +99,7 @@ def _expression(rule: Rule, condition: MetricCondition) -> str:
 
 
 def _metric(signal: str) -> str:
-    return f"sickbay_{signal}"
+    return f'sickbay_{signal}{{gi=""}}' if per_instance(signal) else f"sickbay_{signal}"
 
 
 def _threshold(test: Threshold) -> str:
@@ -130,9 +150,14 @@ def _share(rule: Rule, test: Share) -> str:
 
 
 def _absence(test: Absence) -> str:
-    """Seen within the memory and not now, here or on another node, while enough siblings report."""
+    """Seen within the memory and not now, here or on another node, while enough siblings report.
+
+    And fewer report than did within the memory: where a card was replaced, the old one is not missed.
+    """
+    memory = duration(MEMORY_SECONDS)
     return (
-        f"last_over_time({PRESENT}[{duration(MEMORY_SECONDS)}])\n"
+        f"last_over_time({PRESENT}[{memory}])\n"
         f"unless on (cluster, uuid) {PRESENT}\n"
-        f"and on (cluster, node) count by (cluster, node) ({PRESENT}) >= {test.min_siblings}"
+        f"and on (cluster, node) {PRESENT_COUNT} >= {test.min_siblings}\n"
+        f"and on (cluster, node) {PRESENT_COUNT} < max_over_time({PRESENT_COUNT}[{memory}])"
     )

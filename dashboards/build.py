@@ -20,21 +20,24 @@ def write(folder: Path) -> tuple[Path, ...]:
     written = []
     for name, text in files().items():
         path = folder / name
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(text.encode())
         written.append(path)
     return tuple(written)
 
 
 def differences(folder: Path) -> tuple[str, ...]:
-    """One line per file of ``folder`` that is missing, stale, or of no board any more; empty: current."""
+    """One line per file of ``folder`` that is missing, stale, or of no board any more; empty: current.
+
+    OSError when a file cannot be read.
+    """
     wanted = files()
     lines = []
     for name, text in wanted.items():
         path = folder / name
         if not path.is_file():
             lines.append(f"{path}: missing")
-        elif path.read_text(encoding="utf-8") != text:
-            lines.append(f"{path}: stale")
+        elif path.read_bytes() != text.encode():
+            lines.append(f"{path}: stale, or changed by hand")
     present = sorted(folder.glob("sickbay-*.json")) if folder.is_dir() else []
-    lines += [f"{path}: of no board any more" for path in present if path.name not in wanted]
+    lines += [f"{path}: of no board any more, delete it" for path in present if path.name not in wanted]
     return tuple(lines)

@@ -18,6 +18,7 @@ PREFIX = "sickbay_"
 STALE_PASS_SECONDS = 60.0
 STALE_SCHEDULER_SECONDS = 120.0
 STALE_AGENT_SECONDS = 60.0
+STALE_EVALUATION_SECONDS = 120.0
 #: Mirrors ``slo.availability`` of the configuration's defaults.
 AVAILABILITY_OBJECTIVE = 0.95
 #: Scheduler states in which a node takes work, and those that are planned (no part of the promise).
@@ -125,7 +126,9 @@ SLURM_METRICS: tuple[ExportedMetric, ...] = ()
 BURN_WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 RECORDED_METRICS = _rows(
     MetricSource.RECORDED,
+    ("gpu:sickbay_dcgm_printed:group", _GAUGE, "1", "cluster node gpu uuid"),
     ("gpu:sickbay_gpu_present:group", _GAUGE, "1", "cluster node gpu uuid"),
+    ("node:sickbay_gpu_present:count", _GAUGE, "1", "cluster node"),
     ("cluster:sickbay_nodes_available:ratio", _GAUGE, "ratio", "cluster"),
     *(
         (f"cluster:sickbay_nodes_unavailable:ratio_avg{window}", _GAUGE, "ratio", "cluster")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,7 @@ def build_dashboards(out: OutOption, *, check: CheckFlag = False) -> int:
     from dashboards.build import differences, write  # noqa: PLC0415 - grafanalib is an extra
 
     if check:
-        return report(differences(out), f"sickbay dashboards build --out {out}")
+        return report(differences(out), shlex.join(["sickbay", "dashboards", "build", "--out", str(out)]))
     for path in write(out):
         typer.echo(path)
     return 0
@@ -36,6 +37,6 @@ def report(lines: tuple[str, ...], command: str) -> int:
     for line in lines:
         typer.echo(line, err=True)
     if lines:
-        typer.echo(f"sickbay: not current; run: {command}", err=True)
+        typer.echo(f"sickbay: not current; run: {command} (and delete what is to be deleted)", err=True)
         return 1
     return 0
