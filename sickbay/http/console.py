@@ -116,7 +116,8 @@ def build_page() -> tuple[str, str]:
     """(page, Content-Security-Policy). Only this very script and style run, by their hashes."""
     files = resources.files("sickbay.http") / "page"
     style = (files / "console.css").read_text("utf-8")
-    script = (files / "console.js").read_text("utf-8")
+    scripts = sorted((file for file in files.iterdir() if file.name.endswith(".js")), key=lambda f: f.name)
+    script = "\n".join(file.read_text("utf-8") for file in scripts)
     page = (files / "console.html").read_text("utf-8")
     page = page.replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
     policy = "; ".join(
