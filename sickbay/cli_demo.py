@@ -17,7 +17,7 @@ from sickbay.demo.clusters_kind import SchedulerKind
 
 PLAIN_COLUMNS = 100
 DEFAULT_SPEED = 40.0
-MIN_NODES, MAX_NODES = 12, 512
+MIN_NODES, MAX_NODES = 16, 512
 
 
 def register(app: typer.Typer) -> None:
