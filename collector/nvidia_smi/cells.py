@@ -41,6 +41,7 @@ _DEPRECATED = ("requested functionality has been deprecated", "deprecated")
 _ERRORS: Mapping[str, ProblemReason] = {
     "gpu is lost": ProblemReason.GPU_LOST,
     "gpu requires reset": ProblemReason.RESET_REQUIRED,
+    "gpu requires restart": ProblemReason.RESET_REQUIRED,
     "insufficient permission": ProblemReason.PERMISSION_DENIED,
     "insufficient permissions": ProblemReason.PERMISSION_DENIED,
     "timeout": ProblemReason.TIMEOUT,
@@ -166,6 +167,8 @@ hertz: Convert = _scaled({"": 1e6, "mhz": 1e6, "ghz": 1e9}, high=1e11)
 ratio: Convert = _scaled({"": 1.0, "%": 1.0}, high=1.0, divide=100.0)
 mebibytes: Convert = _scaled(_MEMORY_UNITS, high=2.0**50)
 bytes_per_second: Convert = _scaled({"": 1e3, "kb/s": 1e3, "mb/s": 1e6, "gb/s": 1e9}, high=1e15)
+joules: Convert = _scaled({"": 1.0, "j": 1.0, "mj": 1e-3})
+seconds: Convert = _scaled({"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9})
 lanes: Convert = _scaled({"": 1.0, "x": 1.0}, low=1.0, high=32.0)
 generation: Convert = _scaled({"": 1.0}, low=1.0, high=16.0)
 

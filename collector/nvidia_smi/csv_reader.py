@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from collector.nvidia_smi.answer_time import parse_time
 from collector.nvidia_smi.cells import CellKind, clean_name, count, mebibytes, read_cell
+from collector.nvidia_smi.fields import Layout
 from collector.nvidia_smi.gpu import GpuReader, read_pci, read_uuid
 from collector.nvidia_smi.records import Complaints, Findings, Identity, quoted
 from collector.nvidia_smi.sentences import read_sentences
@@ -234,7 +235,7 @@ def _read_gpus(rows: Sequence[Mapping[str, str]], found: Findings, *, own_time: 
     _gpu_count(list(newest.values()), found, own_time=own_time)
     for identity, row in list(newest.items())[:MAX_GPUS]:
         time = _time(row, found, own_time=own_time)
-        reader = GpuReader(view=RowView(row), identity=identity, found=found, time=time, xml=False)
+        reader = GpuReader(view=RowView(row), identity=identity, found=found, time=time, layout=Layout.QUERY)
         reader.read(driver=read_version(row.get("driver_version")))
         reader.finish()
 
@@ -271,7 +272,7 @@ def _read_processes(rows: Sequence[Mapping[str, str]], found: Findings, *, own_t
                     memory_bytes=_memory(row, complaints),
                 )
             )
-        found.problems.extend(complaints.problems(found.node, identity))
+        found.problems.extend(complaints.problems(found, identity))
 
 
 def _memory(row: Mapping[str, str], complaints: Complaints) -> int | None:
@@ -311,7 +312,7 @@ def _read_retired_pages(rows: Sequence[Mapping[str, str]], found: Findings, *, o
     for (identity, signal), (number, time) in counts.items():
         found.sample(signal, float(number), identity=identity, time=time)
     for identity, notes in complaints.items():
-        found.problems.extend(notes.problems(found.node, identity))
+        found.problems.extend(notes.problems(found, identity))
 
 
 def _retired_signal(cause: str) -> str | None:

@@ -3,23 +3,42 @@
 A field names its places from the preferred one to the last; the first that says something counts. XML
 paths are below ``gpu``; they cover the layouts of drivers 418 to 610 (DTD v10 to v13): 535 renamed the
 power block, 610 put the limits one level deeper. Column names are canonical (``csv_reader`` knows their
-aliases).
+aliases). NVML itself (``collector.nvml``) is asked for the same columns, and for a few that nvidia-smi
+has no column for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from collector.nvidia_smi import cells
 from collector.nvidia_smi.cells import Convert
 
 
+class Layout(Enum):
+    """What the keys of a view are: XML paths, the query's columns, or those and NVML's own."""
+
+    XML = auto()
+    QUERY = auto()
+    NVML = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
+    """``nvml``: names of what only NVML says; it answers those of ``query`` as well."""
+
     signal: str
     convert: Convert
     xml: tuple[str, ...] = ()
     query: tuple[str, ...] = ()
+    nvml: tuple[str, ...] = ()
+
+    def keys(self, layout: Layout) -> tuple[str, ...]:
+        """The places of this field in ``layout``, the preferred one first."""
+        if layout is Layout.XML:
+            return self.xml
+        return self.query if layout is Layout.QUERY else (*self.query, *self.nvml)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +63,12 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "gpu_memory_temperature_celsius", cells.celsius, ("temperature/memory_temp",), ("temperature.memory",)
     ),
-    Field("gpu_temperature_limit_celsius", cells.celsius, ("temperature/gpu_temp_slow_threshold",)),
+    Field(
+        "gpu_temperature_limit_celsius",
+        cells.celsius,
+        ("temperature/gpu_temp_slow_threshold",),
+        nvml=("temperature.gpu.slowdown",),
+    ),
     Field(
         "gpu_temperature_margin_celsius",
         cells.celsius,
@@ -99,8 +123,8 @@ FIELDS: tuple[Field, ...] = (
     Field("gpu_utilization_ratio", cells.ratio, ("utilization/gpu_util",), ("utilization.gpu",)),
     Field("gpu_memory_utilization_ratio", cells.ratio, ("utilization/memory_util",), ("utilization.memory",)),
     Field("gpu_memory_used_bytes", cells.mebibytes, ("fb_memory_usage/used",), ("memory.used",)),
-    Field("gpu_pcie_transmit_bytes_per_second", cells.bytes_per_second, ("pci/tx_util",)),
-    Field("gpu_pcie_receive_bytes_per_second", cells.bytes_per_second, ("pci/rx_util",)),
+    Field("gpu_pcie_transmit_bytes_per_second", cells.bytes_per_second, ("pci/tx_util",), nvml=("pcie.tx",)),
+    Field("gpu_pcie_receive_bytes_per_second", cells.bytes_per_second, ("pci/rx_util",), nvml=("pcie.rx",)),
     Field(
         "gpu_pcie_link_generation",
         cells.generation,
@@ -116,7 +140,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "gpu_pcie_link_width_max", cells.lanes, (f"{_PCIE_WIDTH}/max_link_width",), ("pcie.link.width.max",)
     ),
-    Field("gpu_pcie_replays_total", cells.count, ("pci/replay_counter",)),
+    Field("gpu_pcie_replays_total", cells.count, ("pci/replay_counter",), nvml=("pcie.replays",)),
     Field(
         "gpu_retired_pages_corrected",
         cells.count,
@@ -170,7 +194,20 @@ FIELDS: tuple[Field, ...] = (
         ("ecc_errors/aggregate/sram_threshold_exceeded",),
         ("ecc.errors.uncorrected.aggregate.sram.thresholdexceeded",),
     ),
-    Field("gpu_channel_repair_pending", cells.yes_no, ("ecc_errors/channel_repair_pending",)),
+    Field(
+        "gpu_channel_repair_pending",
+        cells.yes_no,
+        ("ecc_errors/channel_repair_pending",),
+        nvml=("channel_repair_pending",),
+    ),
+    Field("gpu_energy_joules_total", cells.joules, nvml=("energy",)),
+    Field("gpu_power_violation_seconds_total", cells.seconds, nvml=("violation.power",)),
+    Field("gpu_thermal_violation_seconds_total", cells.seconds, nvml=("violation.thermal",)),
+    Field("gpu_reliability_violation_seconds_total", cells.seconds, nvml=("violation.reliability",)),
+    Field("gpu_nvlink_crc_flit_errors_total", cells.count, nvml=("nvlink.crc_flit_errors",)),
+    Field("gpu_nvlink_crc_data_errors_total", cells.count, nvml=("nvlink.crc_data_errors",)),
+    Field("gpu_nvlink_replay_errors_total", cells.count, nvml=("nvlink.replay_errors",)),
+    Field("gpu_nvlink_recovery_errors_total", cells.count, nvml=("nvlink.recovery_errors",)),
 )
 
 MEMORY_TOTAL = Field("gpu_memory_total_bytes", cells.mebibytes, ("fb_memory_usage/total",), ("memory.total",))
@@ -200,8 +237,15 @@ PCIE_GENERATION_MAX = (
 RECOVERY_ACTION = Field(
     "gpu_recovery_action", cells.recovery_action, ("gpu_recovery_action",), ("gpu_recovery_action",)
 )
-RESET_REQUIRED = Field("reset_required", cells.yes_no, ("gpu_reset_status/reset_required",))
-DRAIN_AND_RESET = Field("drain_and_reset", cells.yes_no, ("gpu_reset_status/drain_and_reset_recommended",))
+RESET_REQUIRED = Field(
+    "reset_required", cells.yes_no, ("gpu_reset_status/reset_required",), nvml=("reset_status",)
+)
+DRAIN_AND_RESET = Field(
+    "drain_and_reset",
+    cells.yes_no,
+    ("gpu_reset_status/drain_and_reset_recommended",),
+    nvml=("drain_and_reset_status",),
+)
 
 FABRIC_STATE = Field("gpu_fabric_state", cells.fabric_state, ("fabric/state",), ("fabric.state",))
 FABRIC_STATUS = Field("gpu_fabric_status", cells.fabric_status, ("fabric/status",), ("fabric.status",))
@@ -233,12 +277,13 @@ ECC_COUNTERS = tuple(
 
 # A MIG device shares its GPU instance's memory; power, temperature and clocks are the board's.
 MIG_FIELDS: tuple[Field, ...] = (
-    Field("gpu_memory_used_bytes", cells.mebibytes, ("fb_memory_usage/used",)),
-    Field("gpu_memory_total_bytes", cells.mebibytes, ("fb_memory_usage/total",)),
+    Field("gpu_memory_used_bytes", cells.mebibytes, ("fb_memory_usage/used",), ("memory.used",)),
+    Field("gpu_memory_total_bytes", cells.mebibytes, ("fb_memory_usage/total",), ("memory.total",)),
     Field(
         "gpu_ecc_uncorrected_volatile_total",
         cells.count,
         ("ecc_error_count/volatile_count/sram_uncorrectable", "ecc_errors/volatile/sram_uncorrectable"),
+        ("ecc.errors.uncorrected.volatile.sram",),
     ),
 )
 

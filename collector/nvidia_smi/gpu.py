@@ -1,4 +1,4 @@
-"""One GPU's view to samples, and to what could not be used about it. The same for XML and CSV."""
+"""One GPU's view to samples, and to what could not be used about it. The same for XML, CSV and NVML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from collector.nvidia_smi import cells, fields
 from collector.nvidia_smi.cells import CellKind, clean_name, read_cell
-from collector.nvidia_smi.fields import EccCounter, Field
+from collector.nvidia_smi.fields import EccCounter, Field, Layout
 from collector.nvidia_smi.records import Complaints, Findings, Identity, quoted
 from collector.nvidia_smi.view import GpuView
 from fleet.identity import MigInstance, normalise_pci
@@ -31,14 +31,18 @@ def read_pci(*candidates: str | None) -> str | None:
 
 @dataclass(slots=True)
 class GpuReader:
-    """Reads one GPU of one answer into ``found``. ``xml``: keys are paths, else column names."""
+    """Reads one GPU of one answer, whose keys are those of ``layout``, into ``found``."""
 
     view: GpuView
     identity: Identity
     found: Findings
     time: float
-    xml: bool
+    layout: Layout
     complaints: Complaints = field(default_factory=Complaints)
+
+    @property
+    def xml(self) -> bool:
+        return self.layout is Layout.XML
 
     def read(self, *, driver: str | None) -> None:
         """All signals of the board, and its complaints. Call ``finish`` when nothing else follows."""
@@ -64,11 +68,11 @@ class GpuReader:
                 self.found.sample(spec.signal, value, identity=self.identity, time=self.time, mig=mig)
 
     def finish(self) -> None:
-        self.found.problems.extend(self.complaints.problems(self.found.node, self.identity))
+        self.found.problems.extend(self.complaints.problems(self.found, self.identity))
 
     def value(self, spec: Field, *, view: GpuView | None = None) -> float | None:
         """The first place of ``spec`` that says something usable, in base units."""
-        for key in spec.xml if self.xml else spec.query:
+        for key in spec.keys(self.layout):
             value = self._value_at(key, spec.convert, view or self.view)
             if value is not None:
                 return value
@@ -242,7 +246,7 @@ class GpuReader:
 
     def _fabric_value(self, spec: Field) -> float | None:
         """Words that elsewhere mean absent or an error are values here, unless they stand in brackets."""
-        for key in spec.xml if self.xml else spec.query:
+        for key in spec.keys(self.layout):
             for text in self.view.texts(key):
                 bare = " ".join(text.split())
                 value = spec.convert(bare)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from collector.nvidia_smi.reader import read_nvidia_smi
 from collector.nvidia_smi.records import SOURCE
+from collector.nvidia_smi.stuck import unkillable
 from collector.process import Completed, OutputTooLargeError, TimedOutError, ToolMissingError, run
 from fleet.errors import UnavailableError
 from fleet.identity import normalise_pci, pci_join_key
@@ -43,14 +44,24 @@ def read_live(
     now: float,
     tool: str = TOOL,
     gpus: Callable[[], Sequence[str]] = bound_gpus,
+    stuck: Callable[[str], Sequence[int]] = unkillable,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Reading:
     """What ``nvidia-smi -q -x`` says now; all of it within ``timeout_seconds`` plus about a second.
 
     Never raises for what the tool does: missing is ``tool_missing``; a hang, or an end by a signal, is
     ``timeout``, with no samples. When the answer names an unreachable GPU and shows none, the others
-    (``gpus``: their PCI addresses) are asked one by one. One call is outstanding at a time.
+    (``gpus``: their PCI addresses) are asked one by one. One call is outstanding at a time: while an
+    earlier one was killed and cannot die (``stuck``), none is started, and the reading is ``timeout``.
     """
+    held = stuck(Path(tool).name)
+    if held:
+        return _failed(
+            ProblemReason.TIMEOUT,
+            node,
+            f"an earlier {TOOL} (process {held[0]}) was killed and cannot end; the driver does not answer, "
+            "none is started beside it",
+        )
     deadline = monotonic() + timeout_seconds
     env = _environment()
 

@@ -55,13 +55,13 @@ class Complaints:
     def has(self, reason: ProblemReason) -> bool:
         return reason in self._notes
 
-    def problems(self, node: str | None, identity: Identity) -> tuple[Problem, ...]:
+    def problems(self, found: Findings, identity: Identity) -> tuple[Problem, ...]:
         return tuple(
             Problem(
-                source=SOURCE,
+                source=found.source,
                 reason=reason,
                 message=f"{identity.label}: {_joined(notes)}",
-                node=node,
+                node=found.node,
                 gpu=identity.gpu,
                 index=identity.index,
                 pci=identity.pci,
@@ -86,7 +86,8 @@ def quoted(text: str) -> str:
 class Findings:
     """Records of one reading as they are found, on ``node`` at ``time`` unless said otherwise.
 
-    ``understood``: the input, or part of it, is an answer (possibly an empty one).
+    ``understood``: the input, or part of it, is an answer (possibly an empty one). ``source``: the name
+    that problems are reported under.
     """
 
     node: str | None
@@ -95,6 +96,7 @@ class Findings:
     processes: list[GpuProcess] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     understood: bool = False
+    source: str = SOURCE
 
     def sample(
         self,
@@ -125,7 +127,7 @@ class Findings:
     ) -> None:
         self.problems.append(
             Problem(
-                source=SOURCE,
+                source=self.source,
                 reason=reason,
                 message=message,
                 node=self.node,

@@ -7,6 +7,7 @@ import re
 from collector.nvidia_smi import xml_text
 from collector.nvidia_smi.answer_time import parse_time
 from collector.nvidia_smi.cells import CellKind, clean_name, count, mebibytes, read_cell
+from collector.nvidia_smi.fields import Layout
 from collector.nvidia_smi.gpu import GpuReader, read_pci, read_uuid
 from collector.nvidia_smi.records import Findings, Identity, quoted
 from collector.nvidia_smi.sentences import read_sentences
@@ -141,7 +142,9 @@ class _Snapshot:
         identity = self._identity(view, region, index)
         if identity is None:
             return
-        reader = GpuReader(view=view, identity=identity, found=self._found, time=self._time, xml=True)
+        reader = GpuReader(
+            view=view, identity=identity, found=self._found, time=self._time, layout=Layout.XML
+        )
         if damage or not region.closed:
             reader.complaints.add(
                 ProblemReason.UNREADABLE,
