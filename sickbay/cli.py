@@ -56,6 +56,7 @@ class Lazy:
 COMMANDS: Mapping[str, Lazy] = {
     "serve": Lazy("sickbay.cli_serve", _RUN, "The controller: decides, acts, explains."),
     "agent": Lazy("sickbay.cli_agent", _RUN, "This node's agent: kernel log to events, pushed at once."),
+    "exporter": Lazy("sickbay.cli_exporter", _RUN, "A scheduler's nodes, GPUs and queue as metrics."),
     "demo": Lazy("sickbay.cli_demo", _RUN, "The real service on a simulated fleet, with scripted faults."),
     "simulate": Lazy(
         "sickbay.cli_simulate", _RUN, "A simulated cluster for a real controller; faults in it."
