@@ -9,7 +9,7 @@ from typing import Any
 
 from fleet.clock import Clock
 from simulator.cluster import SimulatedCluster
-from simulator.faults import Fault
+from simulator.faults import Fault, FaultKind
 from simulator.fleet import SimulatedFleet
 from simulator.kernel_log import LogShape
 from simulator.wire import SchedulerDoor
@@ -19,6 +19,15 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 # Without a tick for this long (s) time stands still in the cluster: the process is not healthy.
 STUCK_SECONDS = 30.0
+_LASTING = frozenset(
+    {
+        FaultKind.AGENT_SILENT,
+        FaultKind.SCHEDULER_AWAY,
+        FaultKind.HEAT,
+        FaultKind.POWER_BRAKE,
+        FaultKind.EXPORTER_AWAY,
+    }
+)
 
 
 class Plant:
@@ -117,6 +126,6 @@ def told(fault: Fault) -> str:
     words = [str(fault.kind), fault.node, f"gpu {fault.gpu_index}"]
     if fault.kind.value.endswith("xid"):
         words.append(f"code {fault.code}")
-    if fault.seconds:
+    if fault.kind in _LASTING:
         words.append(f"for {fault.seconds:g} s")
     return " ".join(words)
