@@ -66,7 +66,7 @@ MIN_NODES = 16
 MAX_NODES = 512
 #: Nodes that are sure to hold one whole-node job: the queue fills nodes in order of their names. It is a
 #: batch job that may be requeued and outlives the script, so that each scene's truth holds for any seed.
-TRAINING_NODES = 6
+TRAINING_NODES = 8
 _TRAINING = JobSpec(name="pretrain", user="dora", nodes=1, gpus_per_node=8, seconds=86_400.0)
 #: The first node's job ends by itself: the one that a hot GPU is allowed to finish.
 _SHORT = JobSpec(name="finetune", user="emil", nodes=1, gpus_per_node=8, seconds=640.0)
