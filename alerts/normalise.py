@@ -147,7 +147,10 @@ def _upper(highest: float) -> Iterator[str]:
 
 def _identified(vector: str, *, per_instance: bool) -> str:
     """Our labels. ``node``: the scrape's own word first, then the exporter's, by its old and new name."""
-    steps = [("node", ("node", "Hostname", "hostname")), ("uuid", ("UUID", "uuid", "gpu_uuid"))]
+    steps: list[tuple[str, tuple[str, ...]]] = [
+        ("node", ("node", "Hostname", "hostname")),
+        ("uuid", ("UUID", "uuid", "gpu_uuid")),
+    ]
     if per_instance:
         steps.append(("gi", ("GPU_I_ID",)))
     for label, sources in steps:

@@ -135,7 +135,7 @@ def _eyes() -> tuple[Alert, ...]:
             "SickbayAgentSilent",
             Severity.WARNING,
             # An agent that was never answered has no such timestamp: it is silent as well.
-            f"({silent})\nor (sickbay_agent_build_info"
+            f"({silent})\nor (max without (version) (sickbay_agent_build_info)"
             " unless on (cluster, instance) sickbay_agent_last_push_timestamp_seconds)",
             "An agent's pushes are not answered.",
             "The agent at {{ $labels.instance }} ({{ $labels.node }}) runs, but is not heard.",
@@ -196,7 +196,7 @@ def _metric_path() -> tuple[Alert, ...]:
             Severity.WARNING,
             f"count by (cluster) ({up} == 0) > 0",
             "Exporters of GPU nodes do not answer.",
-            "Exporters in {{ $labels.cluster }} give no samples: their nodes are unknown to the metric rules.",
+            "Exporters in {{ $labels.cluster }} give no samples: metric rules know nothing of their nodes.",
             after=600,
             hold=HOLD_SECONDS,
         ),
@@ -220,7 +220,7 @@ def _findings() -> Iterator[Alert]:
     for severity in (Severity.CRITICAL, Severity.WARNING, Severity.INFO):
         told = 'ALERTS{alertstate="firing", alertname!~"Sickbay.+"}'
         found = f'sickbay_finding{{severity="{severity.value}"}}'
-        named = f'label_replace(\n    {found}\n    unless on (cluster, node, uuid, rule) {told},\n'
+        named = f"label_replace(\n    {found}\n    unless on (cluster, node, uuid, rule) {told},\n"
         yield _alert(
             FINDING,
             severity,

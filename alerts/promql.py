@@ -91,7 +91,9 @@ def _expression(rule: Rule, condition: MetricCondition) -> str:
     if isinstance(test, Share):
         return _share(rule, test)
     if isinstance(test, Increase):
-        grown = f"increase({_metric(test.signal)}[{duration(test.window_seconds)}]) > {test.above:g}"
+        metric = _metric(test.signal)
+        # The counter itself: what is not reported any more has not grown just now.
+        grown = f"increase({metric}[{duration(test.window_seconds)}]) > {test.above:g}\nand {metric}"
         return _guarded(grown, condition)
     if isinstance(test, Absence):
         return _absence(test)

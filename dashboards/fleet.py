@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dashboards import trust
 from dashboards.grafana import (
     BLUE,
     GREEN,
@@ -17,15 +18,14 @@ from dashboards.grafana import (
     stat,
     table,
     timeseries,
-    value_names,
 )
 from dashboards.queries import (
     CLUSTER_VARIABLE,
-    age,
+    POOL_VARIABLE,
     at_least,
-    at_most,
     none_is_good,
     of_cluster,
+    of_pool,
     once,
     or_zero,
     promised,
@@ -33,12 +33,13 @@ from dashboards.queries import (
 )
 from fleet.metric_names import (
     AVAILABILITY_OBJECTIVE,
-    STALE_AGENT_SECONDS,
-    STALE_PASS_SECONDS,
-    STALE_SCHEDULER_SECONDS,
 )
 
 UID = "sickbay-fleet"
+TO_NODE = (
+    "/d/sickbay-node?${datasource:queryparam}&${cluster:queryparam}"
+    "&var-node=${__value.text}&${__url_time_range}"
+)
 _UP = "sickbay_build_info"
 _VERDICTS = {"healthy": GREEN, "unhealthy": RED, "unknown": GREY}
 _STATES = {
@@ -61,18 +62,18 @@ def board() -> Board:
         uid=UID,
         title="Fleet & SLA overview",
         description="Is the fleet well, what is wrong, is the promise kept, and can this be believed.",
-        variables=(CLUSTER_VARIABLE,),
+        variables=(CLUSTER_VARIABLE, POOL_VARIABLE),
         rows=(
             Row("Now", _now()),
             Row("What is wrong", _wrong()),
             Row("Promise", _promise()),
-            Row("Can this be believed", _trust()),
+            *trust.rows(),
         ),
     )
 
 
 def _now() -> tuple[Panel, ...]:
-    nodes = once("sickbay_nodes")
+    nodes = of_pool("sickbay_nodes")
     return (
         stat(
             "Availability",
@@ -85,29 +86,29 @@ def _now() -> tuple[Panel, ...]:
         ),
         stat(
             "Nodes",
-            "All nodes of the inventory.",
+            "All nodes of the inventory, in the chosen pools.",
             unit="short",
-            query=Query(expr=f"sum({nodes})", instant=True),
+            query=Query(expr=f"sum({nodes})"),
         ),
         stat(
             "Unhealthy",
             "Nodes with a finding against them: sickbay why NODE says which.",
             unit="short",
-            query=Query(expr=or_zero(f"sum({once('sickbay_nodes', _verdict('unhealthy'))})", _UP)),
+            query=Query(expr=or_zero(f"sum({of_pool('sickbay_nodes', _verdict('unhealthy'))})", _UP)),
             steps=none_is_good(),
         ),
         stat(
             "Unknown",
             "Nodes nobody reports on: neither healthy nor sick. Nothing is done to them on that account.",
             unit="short",
-            query=Query(expr=or_zero(f"sum({once('sickbay_nodes', _verdict('unknown'))})", _UP)),
+            query=Query(expr=or_zero(f"sum({of_pool('sickbay_nodes', _verdict('unknown'))})", _UP)),
             steps=none_is_good(ORANGE),
         ),
         stat(
             "Open incidents",
             "Fault episodes that are neither returned, cancelled nor handed over.",
             unit="short",
-            query=Query(expr=or_zero(f"sum({once('sickbay_incidents_open')})", _UP)),
+            query=Query(expr=or_zero(f"sum({of_pool('sickbay_incidents_open')})", _UP)),
             steps=none_is_good(YELLOW),
         ),
         stat(
@@ -119,7 +120,7 @@ def _now() -> tuple[Panel, ...]:
         ),
         timeseries(
             "Nodes by state",
-            "What the scheduler says, all pools. Stacked: the parts make up the whole fleet.",
+            "What the scheduler says. Stacked: the parts make up the whole fleet.",
             unit="short",
             stacked=True,
             minimum=0,
@@ -128,7 +129,7 @@ def _now() -> tuple[Panel, ...]:
         ),
         timeseries(
             "Nodes by verdict",
-            "What sickbay says, all pools. Stacked like the states. Unknown is neither healthy nor sick.",
+            "What sickbay says. Stacked like the states. Unknown is neither healthy nor sick.",
             unit="short",
             stacked=True,
             minimum=0,
@@ -145,19 +146,37 @@ def _verdict(word: str) -> str:
 def _wrong() -> tuple[Panel, ...]:
     return (
         table(
+            "Open findings",
+            "What sickbay holds against a node or one of its GPUs, by the rule that says so. All pools. "
+            "sickbay why NODE gives the sentence, sickbay rules show RULE the reason.",
+            unit="short",
+            query=Query(expr=f"max by ({_OF_FINDING}) ({once('sickbay_finding')})"),
+            columns={
+                "cluster": "Cluster",
+                "node": "Node",
+                "rule": "Rule",
+                "severity": "Severity",
+                "gpu": "GPU (PCI)",
+                "uuid": "UUID",
+                "Value": "Open",
+            },
+            steps=(Step(None, RED),),
+            links={"Node": TO_NODE},
+            width=24,
+        ),
+        table(
             "Open incidents by state",
             "Where each open incident stands. sickbay incidents lists them one by one.",
             unit="short",
-            query=Query(
-                expr=f"sum by (cluster, pool, state) ({once('sickbay_incidents_open')})", instant=True
-            ),
+            query=Query(expr=f"sum by (cluster, pool, state) ({of_pool('sickbay_incidents_open')})"),
             columns={"cluster": "Cluster", "pool": "Pool", "state": "State", "Value": "Incidents"},
         ),
         table(
             "Blocked by gate",
-            "Open incidents that a gate keeps from their next step. One incident may be blocked by several.",
+            "Open incidents that a gate keeps from their next step. One incident may be blocked "
+            "by several. All pools.",
             unit="short",
-            query=Query(expr=f"sum by (cluster, gate) ({once('sickbay_incidents_blocked')})", instant=True),
+            query=Query(expr=f"sum by (cluster, gate) ({once('sickbay_incidents_blocked')})"),
             columns={"cluster": "Cluster", "gate": "Gate", "Value": "Incidents"},
             steps=(Step(None, ORANGE),),
         ),
@@ -166,7 +185,7 @@ def _wrong() -> tuple[Panel, ...]:
             "Nodes by state and verdict, the healthy ones left out.",
             unit="short",
             query=Query(
-                expr=f"sum by (cluster, pool, state, verdict) ({once('sickbay_nodes', _NOT_WELL)})",
+                expr=f"sum by (cluster, pool, state, verdict) ({of_pool('sickbay_nodes', _NOT_WELL)})",
                 instant=True,
             ),
             columns={
@@ -183,14 +202,15 @@ def _wrong() -> tuple[Panel, ...]:
             "GPUs per node with a failed or pending row remap, uncorrected errors since the driver was "
             "loaded, or a step that their driver asks for. From metrics alone, whatever sickbay makes of it.",
             unit="short",
-            query=Query(expr=_faulty(), instant=True),
+            query=Query(expr=_faulty()),
             columns={"cluster": "Cluster", "node": "Node", "Value": "GPUs"},
-            links={
-                "Node": "/d/sickbay-node?${cluster:queryparam}&var-node=${__value.text}&${__url_time_range}"
-            },
+            links={"Node": TO_NODE},
             steps=(Step(None, RED),),
         ),
     )
+
+
+_OF_FINDING = "cluster, node, rule, severity, gpu, uuid"
 
 
 def _faulty() -> str:
@@ -212,7 +232,8 @@ def _promise() -> tuple[Panel, ...]:
         timeseries(
             "Availability against the objective",
             "Share of nodes in service and healthy, planned maintenance left out; the line across is the "
-            "objective. Counted in nodes: a fleet of mixed sizes weighs each node the same here.",
+            "objective. Counted in nodes, over all pools: a node of eight GPUs weighs as "
+            "much as one of four.",
             unit="percentunit",
             minimum=0,
             maximum=1,
@@ -221,7 +242,8 @@ def _promise() -> tuple[Panel, ...]:
         ),
         timeseries(
             "Burn rate of the error budget",
-            "How many times faster than allowed the budget is used. Pages at 14.4 (1 h) and 6 (6 h).",
+            "How many times faster than allowed the budget is used, over all pools. Pages at "
+            "14.4 (1 h) and 6 (6 h).",
             unit="none",
             minimum=0,
             steps=(Step(None, GREEN), Step(1, YELLOW), Step(6, ORANGE), Step(14.4, RED)),
@@ -238,117 +260,3 @@ def _promise() -> tuple[Panel, ...]:
 
 
 _ALLOWANCE = round(1 - AVAILABILITY_OBJECTIVE, 6)
-
-
-def _trust() -> tuple[Panel, ...]:
-    return (
-        stat(
-            "Last pass",
-            "Age of the control loop's last pass. Above the limit nothing is decided.",
-            unit="s",
-            query=Query(expr=age("sickbay_last_pass_timestamp_seconds")),
-            steps=at_most(STALE_PASS_SECONDS),
-        ),
-        stat(
-            "Scheduler last read",
-            "Age of the scheduler's last full answer. Above the limit every state on this board is old.",
-            unit="s",
-            query=Query(expr=age("sickbay_scheduler_last_read_timestamp_seconds")),
-            steps=at_most(STALE_SCHEDULER_SECONDS),
-        ),
-        stat(
-            "Agents heard",
-            f"Agents whose last push was answered within {STALE_AGENT_SECONDS:.0f} s, of those Prometheus "
-            "scrapes. An agent that is gone shows as an unknown node above.",
-            unit="short",
-            query=Query(
-                expr=f"count(time() - {of_cluster('sickbay_agent_last_push_timestamp_seconds')}"
-                f" < {STALE_AGENT_SECONDS:g})"
-            ),
-        ),
-        stat(
-            "Oldest agent push",
-            "The agent that has been without an answer the longest.",
-            unit="s",
-            query=Query(
-                expr=f"time() - min({of_cluster('sickbay_agent_last_push_timestamp_seconds')})",
-            ),
-            steps=at_most(STALE_AGENT_SECONDS),
-        ),
-        stat(
-            "Leader",
-            "Controllers that hold the lease: exactly one is right.",
-            unit="short",
-            query=Query(expr=f"sum({of_cluster('sickbay_leader')})"),
-            steps=(Step(None, RED), Step(1, GREEN), Step(2, RED)),
-            mappings=(value_names({0: ("none", RED)}),),
-        ),
-        stat(
-            "Inbox",
-            "Stored pushes that are not weighed yet: above zero for long means a loop that does not keep up.",
-            unit="short",
-            query=Query(expr=f"sum({of_cluster('sickbay_inbox_pending')})"),
-            steps=(Step(None, GREEN), Step(100, YELLOW), Step(1000, RED)),
-        ),
-        *_trends(),
-    )
-
-
-def _trends() -> tuple[Panel, ...]:
-    return (
-        timeseries(
-            "Events and alerts at the door",
-            "What agents and Alertmanager pushed, by what became of it. Duplicates are repeats that were "
-            "already stored; rejected ones stand in the sender's log.",
-            unit="cps",
-            minimum=0,
-            queries=[
-                Query(expr=_rate("sickbay_events_received_total", "result"), legend="events {{result}}"),
-                Query(expr=_rate("sickbay_alerts_received_total", "result"), legend="alerts {{result}}"),
-            ],
-        ),
-        timeseries(
-            "Duration of a pass",
-            "Median and 99th percentile of the control loop's passes.",
-            unit="s",
-            minimum=0,
-            queries=[
-                Query(
-                    expr=f"histogram_quantile({quantile}, "
-                    f"{_rate('sickbay_pass_duration_seconds_bucket', 'le')})",
-                    legend=legend,
-                )
-                for quantile, legend in ((0.5, "p50"), (0.99, "p99"))
-            ],
-        ),
-        timeseries(
-            "Failures of our own",
-            "Passes that ended in an error, scheduler reads that failed, pushes of agents without an answer.",
-            unit="cps",
-            minimum=0,
-            queries=[
-                Query(expr=_rate("sickbay_pass_failures_total"), legend="passes"),
-                Query(expr=_rate("sickbay_scheduler_read_failures_total"), legend="scheduler reads"),
-                Query(expr=_rate("sickbay_agent_push_failures_total", "reason"), legend="pushes {{reason}}"),
-            ],
-        ),
-        timeseries(
-            "From kernel line to answer",
-            "How long an event took from the kernel log line to the controller's answer, all agents.",
-            unit="s",
-            minimum=0,
-            queries=[
-                Query(
-                    expr=f"histogram_quantile({quantile}, "
-                    f"{_rate('sickbay_agent_line_to_push_seconds_bucket', 'le')})",
-                    legend=legend,
-                )
-                for quantile, legend in ((0.5, "p50"), (0.99, "p99"))
-            ],
-        ),
-    )
-
-
-def _rate(counter: str, by: str = "") -> str:
-    grouping = f" by ({by})" if by else ""
-    return f"sum{grouping} (rate({of_cluster(counter)}[$__rate_interval]))"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grafanalib import core
@@ -31,7 +31,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One PromQL query. ``instant``: its value now, for numbers and tables; else a range."""
+    """One PromQL query. ``instant``: its value at the end of the time range (numbers and tables have no
+    other); else a range.
+    """
 
     expr: str
     legend: str = ""
@@ -48,12 +50,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A query variable (``label_values(...)``). ``matches_absent``: "All" also means series without it."""
+    """A query variable (``label_values(...)``) of which several values may be chosen.
+
+    ``every``: all of them may be, and are at first; else the first one is. ``matches_absent``: "All" also
+    means series without that label.
+    """
 
     name: str
     label: str
     query: str
-    multi: bool = True
+    every: bool = True
     matches_absent: bool = False
 
 
@@ -101,17 +107,20 @@ def stat(
     width: int = 4,
     height: int = 4,
 ) -> Panel:
-    """One number (per series). No data says so; it is never shown as zero or as good."""
+    """One number (per series): as it is at the end of the time range, or "no data".
+
+    Never the last one of a range: a value that ended hours ago would look like one of now.
+    """
     body = core.Stat(
         title=title,
         description=description,
         dataSource=DATASOURCE,
-        targets=_targets([query]),
+        targets=_targets([replace(query, instant=True)]),
         format=unit,
         decimals=decimals,
         reduceCalc="lastNotNull",
         noValue="no data",
-        graphMode="none" if query.instant else "area",
+        graphMode="none",
         colorMode="value",
         color={"mode": "thresholds"},
         mappings=list(mappings),
@@ -183,7 +192,7 @@ def table(
         title=title,
         description=description,
         dataSource=DATASOURCE,
-        targets=_targets([query], table=True),
+        targets=_targets([replace(query, instant=True)], table=True),
         unit=unit,
         thresholds=_steps(steps),
         transformations=[
@@ -435,17 +444,17 @@ def _datasource_variable() -> Json:
 
 
 def _variable(variable: Variable) -> Json:
-    every = {"includeAll": variable.multi}
-    if variable.multi:
-        every["allValue"] = ".*" if variable.matches_absent else ".+"  # type: ignore[assignment]
+    every: Json = {"includeAll": variable.every}
+    if variable.every:
+        every["allValue"] = ".*" if variable.matches_absent else ".+"
     return {
         **every,
-        "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if variable.multi else {},
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if variable.every else {},
         "datasource": DATASOURCE,
         "definition": variable.query,
         "hide": 0,
         "label": variable.label,
-        "multi": variable.multi,
+        "multi": True,
         "name": variable.name,
         "options": [],
         "query": {"query": variable.query, "refId": variable.name},

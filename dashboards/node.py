@@ -40,6 +40,8 @@ _ACTIONS = {
     3: ("drain P2P", ORANGE),
     4: ("drain and reset", ORANGE),
     5: ("recover IMEX domain", ORANGE),
+    6: ("bus reset", RED),
+    7: ("system reboot", RED),
 }
 _YES_NO = value_names({0: ("no", GREEN), 1: ("yes", RED)})
 
@@ -56,10 +58,11 @@ def board() -> Board:
                 label="Node",
                 query='label_values({__name__=~"sickbay_gpu_temperature_celsius|sickbay_agent_build_info",'
                 'cluster=~"$cluster"}, node)',
+                every=False,
             ),
         ),
         rows=(
-            Row("Now", _now()),
+            Row("Now", (*_now(), *_findings())),
             Row("Heat, clocks, power", _clocks()),
             Row("Work", _work()),
             Row("Memory errors", _memory()),
@@ -113,6 +116,48 @@ def _now() -> tuple[Panel, ...]:
                 expr=f"time() - min({of_node('sickbay_agent_last_push_timestamp_seconds')})",
             ),
             steps=at_most(STALE_AGENT_SECONDS),
+        ),
+    )
+
+
+def _findings() -> tuple[Panel, ...]:
+    return (
+        table(
+            "Open findings",
+            "What sickbay holds against this node or one of its GPUs. sickbay why NODE gives the sentences.",
+            unit="short",
+            query=Query(expr=f"max by (node, rule, severity, gpu, uuid) ({of_node('sickbay_finding')})"),
+            columns={
+                "node": "Node",
+                "rule": "Rule",
+                "severity": "Severity",
+                "gpu": "GPU (PCI)",
+                "uuid": "UUID",
+                "Value": "Open",
+            },
+            steps=(Step(None, RED),),
+            width=16,
+            height=6,
+        ),
+        stat(
+            "Exporter answers",
+            "Whether the node's exporter gave the controller samples in its last pass. No data where the "
+            "controller scrapes nothing itself.",
+            unit="none",
+            query=Query(expr=f"max by (node) ({of_node('sickbay_scrape_target_up')})", legend="{{node}}"),
+            steps=(Step(None, RED), Step(1, GREEN)),
+            mappings=(value_names({0: ("no", RED), 1: ("yes", GREEN)}),),
+            height=6,
+        ),
+        stat(
+            "Last samples",
+            "Age of the last samples the controller had from the node's exporter.",
+            unit="s",
+            query=Query(
+                expr=f"time() - max({of_node('sickbay_scrape_target_last_success_timestamp_seconds')})"
+            ),
+            steps=at_most(STALE_AGENT_SECONDS),
+            height=6,
         ),
     )
 
@@ -267,9 +312,7 @@ def _links() -> tuple[Panel, ...]:
             "Last XID per GPU",
             "The last code DCGM has seen, latched: it happened, but not when. sickbay xid CODE explains.",
             unit="none",
-            query=Query(
-                expr=f"max by (node, gpu, uuid) ({of_node('sickbay_gpu_xid_last_code')} > 0)", instant=True
-            ),
+            query=Query(expr=f"max by (node, gpu, uuid) ({of_node('sickbay_gpu_xid_last_code')} > 0)"),
             columns={"node": "Node", "gpu": "GPU", "uuid": "UUID", "Value": "XID"},
             steps=(Step(None, YELLOW),),
             width=12,

@@ -16,6 +16,15 @@ CLUSTER_VARIABLE = Variable(
 )
 
 
+POOL = 'pool=~"$pool"'
+POOL_VARIABLE = Variable(
+    name="pool",
+    label="Pool",
+    query=f"label_values(sickbay_nodes{{{CLUSTER}}}, pool)",
+    matches_absent=True,
+)
+
+
 def of_cluster(metric: str, matchers: str = "") -> str:
     """``metric`` in the chosen clusters."""
     return f"{metric}{{{CLUSTER}{',' if matchers else ''}{matchers}}}"
@@ -26,6 +35,11 @@ def once(metric: str, matchers: str = "") -> str:
     return f"max without (instance, pod) ({of_cluster(metric, matchers)})"
 
 
+def of_pool(metric: str, matchers: str = "") -> str:
+    """``once``, in the chosen pools: for what is counted by pool."""
+    return once(metric, f"{POOL}{',' if matchers else ''}{matchers}")
+
+
 def of_node(metric: str, matchers: str = "") -> str:
     """``metric`` on the chosen nodes."""
     return f"{metric}{{{NODE}{',' if matchers else ''}{matchers}}}"
@@ -34,13 +48,13 @@ def of_node(metric: str, matchers: str = "") -> str:
 def promised() -> str:
     """How many nodes the promise is about: all but those in planned maintenance or powered down."""
     planned = f'state!~"{PLANNED_STATES}"'
-    return f"sum({once('sickbay_nodes', planned)})"
+    return f"sum({of_pool('sickbay_nodes', planned)})"
 
 
 def serving() -> str:
     """How many of them are in service and healthy; none is a zero, not a gap."""
     healthy = f'verdict="healthy",state=~"{SERVING_STATES}"'
-    return f"(sum({once('sickbay_nodes', healthy)}) or 0 * {promised()})"
+    return f"(sum({of_pool('sickbay_nodes', healthy)}) or 0 * {promised()})"
 
 
 def age(metric: str) -> str:

@@ -8,7 +8,7 @@ A test holds it to what the running code exposes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -37,6 +37,7 @@ class MetricSource(StrEnum):
 
     CONTROLLER = "controller"
     AGENT = "agent"
+    SCHEDULER_EXPORTER = "scheduler exporter"
     SLURM_EXPORTER = "slurm exporter"
     RECORDED = "recording rule"
 
@@ -120,7 +121,40 @@ AGENT_METRICS = _rows(
     ("sickbay_agent_line_to_push_seconds", _HISTOGRAM, "seconds", ""),
 )
 
-SLURM_METRICS: tuple[ExportedMetric, ...] = ()
+#: What an exporter says of any scheduler. ``partition`` is a namespace on Kubernetes.
+SCHEDULER_METRICS = _rows(
+    MetricSource.SCHEDULER_EXPORTER,
+    ("sickbay_scheduler_exporter_build_info", _GAUGE, "1", "version scheduler"),
+    ("sickbay_scheduler_exporter_up", _GAUGE, "1", ""),
+    ("sickbay_scheduler_exporter_interval_seconds", _GAUGE, "seconds", ""),
+    ("sickbay_scheduler_exporter_last_read_timestamp_seconds", _GAUGE, "seconds", ""),
+    ("sickbay_scheduler_exporter_read_duration_seconds", _GAUGE, "seconds", ""),
+    ("sickbay_scheduler_exporter_reads_total", _COUNTER, "1", ""),
+    ("sickbay_scheduler_exporter_read_failures_total", _COUNTER, "1", "reason"),
+    ("sickbay_scheduler_exporter_unreadable_records", _GAUGE, "1", ""),
+    ("sickbay_scheduler_nodes", _GAUGE, "1", "pool state owner"),
+    ("sickbay_scheduler_nodes_unknown_gpus", _GAUGE, "1", "pool"),
+    ("sickbay_scheduler_gpus", _GAUGE, "1", "pool gpu_type status reason"),
+    ("sickbay_scheduler_jobs", _GAUGE, "1", "state"),
+    ("sickbay_scheduler_pending_jobs", _GAUGE, "1", "reason"),
+    ("sickbay_scheduler_pending_gpus", _GAUGE, "1", "size"),
+    ("sickbay_scheduler_pending_jobs_unknown_size", _GAUGE, "1", ""),
+    ("sickbay_scheduler_oldest_pending_timestamp_seconds", _GAUGE, "seconds", "size"),
+    ("sickbay_partition_jobs", _GAUGE, "1", "partition state"),
+    ("sickbay_partition_pending_jobs", _GAUGE, "1", "partition reason"),
+    ("sickbay_partition_pending_gpus", _GAUGE, "1", "partition size"),
+    ("sickbay_partition_pending_jobs_unknown_size", _GAUGE, "1", "partition"),
+    ("sickbay_partition_oldest_pending_timestamp_seconds", _GAUGE, "seconds", "partition size"),
+    ("sickbay_partition_queue_wait_seconds", _HISTOGRAM, "seconds", "partition size"),
+    ("sickbay_partition_starts_unknown_wait_total", _COUNTER, "1", "partition"),
+)
+
+#: What only Slurm's exporter says: nodes of Kubernetes are in no partition.
+SLURM_METRICS = _rows(
+    MetricSource.SLURM_EXPORTER,
+    ("sickbay_partition_nodes", _GAUGE, "1", "partition state"),
+    ("sickbay_partition_gpus", _GAUGE, "1", "partition status reason"),
+)
 
 #: Windows over which unavailability is averaged, for burn rates.
 BURN_WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
@@ -139,9 +173,17 @@ RECORDED_METRICS = _rows(
 EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
     *CONTROLLER_METRICS,
     *AGENT_METRICS,
+    *SCHEDULER_METRICS,
     *SLURM_METRICS,
     *RECORDED_METRICS,
 )
+
+
+def unused(expressions: Iterable[str]) -> tuple[str, ...]:
+    """The families of ``EXPORTED_METRICS`` that none of these PromQL expressions asks for, in their order."""
+    asked = {name for expression in expressions for name in names_in(expression)}
+    return tuple(metric.name for metric in EXPORTED_METRICS if asked.isdisjoint(metric.series))
+
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'")
 _MATCHERS = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]")
