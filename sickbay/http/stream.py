@@ -118,27 +118,43 @@ class Streams:
         if self._open >= self._max:
             raise HttpError(503, f"{self._max} streams are open already; close one", {"retry-after": "30"})
         self._open += 1
-        return _CountedStream(self._messages(position), self)
+        return _CountedStream(self._messages(request, position), self)
 
-    async def _messages(self, position: int | None) -> AsyncIterator[bytes]:
+    async def _messages(self, request: Request, position: int | None) -> AsyncIterator[bytes]:
         yield f"retry: {_RETRY_MILLISECONDS}\n\n".encode()
         try:
-            if position is None:
+            if position is None or not await self._is_known(position):
                 position = await self._end_of_ledger()
             yield f": from {position}\n\n".encode()
-            quiet_since = anyio.current_time()
+            quiet_since = checked_at = anyio.current_time()
             while not self._closing.is_set():
                 for change in await self._changes(position, POLL_SECONDS):
                     position = max(position, change["id"])
                     yield b"id: %d\ndata: %s\n\n" % (change["id"], msgspec.json.encode(change))
                     quiet_since = anyio.current_time()
-                if anyio.current_time() - quiet_since >= self._keep_alive:
+                now = anyio.current_time()
+                if now - checked_at >= self._keep_alive:
+                    # A stream lives for days, a session for hours: who lost the right to read reads no more.
+                    self._guard.reader(request)
+                    checked_at = now
+                if now - quiet_since >= self._keep_alive:
                     yield b": keep-alive\n\n"
-                    quiet_since = anyio.current_time()
+                    quiet_since = now
+        except HttpError:
+            log.info("stream ended: its reader's session or token has ended")
         except SickbayError as error:
             # The status is sent already: end the stream, the client comes back in three seconds.
             log.warning("stream ended: %s", error)
         yield b": end\n\n"
+
+    async def _is_known(self, position: int) -> bool:
+        """Whether this ledger has got as far as ``position``.
+
+        A browser that was connected to another ledger (restored from a backup, or a new one) would
+        otherwise wait in silence until the new one has as many lines. Where nothing is at or after the
+        position, to begin at the end loses nothing.
+        """
+        return position == 0 or bool(await self._changes(position - 1, 0.0))
 
     async def _end_of_ledger(self) -> int:
         """Skip what has happened already. The first stream after a start reads it once, later ones go on."""

@@ -1,8 +1,8 @@
 """A real Chromium for tests, spoken to in the DevTools protocol over a pair of pipes.
 
-``--remote-debugging-pipe`` (Chromium, content/public/common/content_switches.cc): the browser reads commands from
-descriptor 3 and writes answers to descriptor 4, JSON messages that end in a NUL byte. No port, no web
-socket, no driver to install. Methods and events: https://chromedevtools.github.io/devtools-protocol/.
+``--remote-debugging-pipe`` (Chromium, content/public/common/content_switches.cc): the browser reads
+commands from descriptor 3 and writes answers to descriptor 4, JSON messages that end in a NUL byte. No
+port, no web socket, no driver to install. Methods and events: https://chromedevtools.github.io/devtools-protocol/.
 
 Clicks and keys are real input events at real coordinates: a button that something covers cannot be
 clicked, here as for a person.
@@ -147,13 +147,19 @@ class Chromium:
         context = self.command("Target.createBrowserContext")["browserContextId"]
         target = self.command("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.command("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = self._pages[session] = Page(self, session)
+        page = self._pages[session] = Page(self, session, context)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.command(f"{domain}.enable")
         page.command("Page.addScriptToEvaluateOnNewDocument", source=_WATCH_POLICY)
         page.look(width=width, height=height, dark=dark)
         page.go(url)
         return page
+
+    def close_pages(self) -> None:
+        """Close all tabs and forget their cookies: the streams that they hold open end."""
+        while self._pages:
+            _, page = self._pages.popitem()
+            self.command("Target.disposeBrowserContext", browserContextId=page.context)
 
     def close(self) -> None:
         try:
@@ -191,7 +197,8 @@ class Chromium:
 class Page:
     """One tab. Selectors are CSS; ``text`` narrows them to elements whose text contains it."""
 
-    def __init__(self, browser: Chromium, session: str) -> None:
+    def __init__(self, browser: Chromium, session: str, context: str) -> None:
+        self.context = context
         self._browser = browser
         self._session = session
         self._loaded = threading.Event()
@@ -241,7 +248,8 @@ class Page:
         answer = self.command("Page.navigate", url=url)
         if "errorText" in answer:
             raise ChromiumError(f"{url}: {answer['errorText']}")
-        if not self._loaded.wait(ANSWER_SECONDS):
+        # A move within the document (another fragment) has no loader and loads nothing.
+        if "loaderId" in answer and not self._loaded.wait(ANSWER_SECONDS):
             raise ChromiumError(f"{url} did not load in {ANSWER_SECONDS:.0f} s")
 
     def screenshot(self, file: Path, *, whole: bool = False) -> Path:
@@ -262,7 +270,7 @@ class Page:
         return answer["result"].get("value")
 
     def text(self, selector: str = "body") -> str:
-        """What a person can read there: CSS-hidden parts are not in it; empty when there is no such element."""
+        """What a person can read there: not what CSS hides; empty when there is no such element."""
         return str(self.js(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     def shown(self, selector: str, text: str | None = None) -> bool:

@@ -121,7 +121,7 @@ function nowBlock(incident, why) {
   if (incident && CLOSED.has(incident.state)) parts.push(el("p", {}, ...stateChips(incident), " ", incident.reason || "", " ", time(incident.closed_at)));
   else if (next && blocks.length) parts.push(el("p", {}, chip("bad", `✕ ${words(next.step)} is blocked`), ` by ${blocks.map((gate) => words(gate.gate)).join(", ")}: ${blocks[0].reason}`));
   else if (next) parts.push(el("p", {}, chip("good", `→ next: ${words(next.step)}`), " ", next.reason));
-  else if (why.waiting) parts.push(el("p", {}, chip("", "waits"), " ", why.waiting));
+  else if (why.waiting) parts.push(el("p", { text: why.waiting.charAt(0).toUpperCase() + why.waiting.slice(1) }));
   if (incident && awaitsPerson(incident)) parts.push(el("p", { cls: "call" }, chip("warn", "◆ a person decides"), operator() ? " Approve lets the next step happen; Cancel ends the incident and leaves the node as it is." : " An operator can approve or cancel it."));
   if (incident && incident.approved_by) parts.push(el("p", { cls: "quiet", text: `Approved by ${incident.approved_by}.` }));
   return parts.length ? el("div", { cls: "now-box" }, ...parts) : null;

@@ -103,3 +103,26 @@ def test_stopping_the_server_ends_its_streams(start: Start) -> None:
         server.stop()
         assert time.monotonic() - began < 2.5
         assert ": end" in list(lines)
+
+
+def test_a_position_of_another_ledger_begins_at_the_end_of_this_one(
+    start: Start, service: FakeService
+) -> None:
+    for number in range(3):
+        service.emit(node="n01", reason=str(number))
+    server = start(anonymous=True)
+    with stream(server, **{"last-event-id": "4711"}) as lines:
+        assert wait_for(lines, ":") == ": from 3"
+        service.emit(node="n02", reason="new")
+        assert wait_for(lines, "id:") == "id: 4"
+
+
+def test_a_stream_ends_with_the_session_that_opened_it(start: Start) -> None:
+    server = start(keep_alive_seconds=0.3)
+    with httpx.Client(base_url=server.url, timeout=10) as browser:
+        browser.post("/login", json={"token": "viewer-token"})
+        cookie = f"sickbay_session={browser.cookies['sickbay_session']}"
+        with stream(server, cookie=cookie) as lines:
+            wait_for(lines, ": keep-alive")
+            assert browser.post("/logout", headers={"origin": server.url}).status_code == 204
+            assert wait_for(lines, ": end") == ": end"
