@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from collector.nvidia_smi import cells, fields
 from collector.nvidia_smi.cells import CellKind, clean_name, read_cell
 from collector.nvidia_smi.fields import EccCounter, Field, Layout
+from collector.nvidia_smi.info import info_labels
 from collector.nvidia_smi.records import Complaints, Findings, Identity, quoted
 from collector.nvidia_smi.view import GpuView
 from fleet.identity import MigInstance, normalise_pci
@@ -114,12 +115,9 @@ class GpuReader:
         return next((name for text in texts if (name := clean_name(text)) is not None), None)
 
     def _info(self, driver: str | None) -> None:
-        model = self._name("product_name" if self.xml else "name")
-        vbios = self._name("vbios_version")
-        labels = {"model": model, "driver": driver, "vbios": vbios}
-        known = {name: text for name, text in labels.items() if text is not None and not _is_error(text)}
-        if known:
-            self._emit("gpu_info", 1.0, known)
+        labels = info_labels(self.view, self.layout, driver=driver)
+        if labels:
+            self._emit("gpu_info", 1.0, labels)
 
     def _memory_total(self) -> None:
         """The total, else used + free + reserved where the first two are known."""
@@ -278,7 +276,3 @@ class _Flags:
             self.mask |= bit
         else:
             self.inactive |= bit
-
-
-def _is_error(text: str) -> bool:
-    return read_cell(text).kind is CellKind.ERROR
