@@ -46,7 +46,10 @@ class SimulationServer:
                 f"cannot listen on {host}:{port} ({error.strerror or error}); choose another --listen"
             ) from error
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="simulation-http", daemon=True
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.05},
+            name="simulation-http",
+            daemon=True,
         )
         self.port = int(self._server.server_address[1])
         self.url = f"http://{host}:{self.port}"
