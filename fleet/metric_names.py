@@ -8,7 +8,7 @@ A test holds it to what the running code exposes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -177,6 +177,13 @@ EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
     *SLURM_METRICS,
     *RECORDED_METRICS,
 )
+
+
+def unused(expressions: Iterable[str]) -> tuple[str, ...]:
+    """The families of ``EXPORTED_METRICS`` that none of these PromQL expressions asks for, in their order."""
+    asked = {name for expression in expressions for name in names_in(expression)}
+    return tuple(metric.name for metric in EXPORTED_METRICS if asked.isdisjoint(metric.series))
+
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'")
 _MATCHERS = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]")
