@@ -18,7 +18,7 @@ from remediator.policy import Policy, Pool
 from remediator.records import Word, WordKind
 from rules.catalogue import load_catalogue
 from sickbay.assembly import Application, assemble
-from sickbay.demo.bill import Meter
+from sickbay.demo.meter import Meter
 from sickbay.demo.clusters import World, build_world
 from sickbay.demo.clusters_kind import SchedulerKind
 from sickbay.demo.exporters import simulated_exporters
@@ -89,8 +89,8 @@ class Clockwork:
         self.clock = clock or ManualClock()
         self.script = script or default_script(node_names(nodes))
         self.scheduler = scheduler
-        self._world = build_world(scheduler, self.script, clock=self.clock, nodes=nodes, seed=seed)
-        self.cluster = self._world.cluster
+        self.world = build_world(scheduler, self.script, clock=self.clock, nodes=nodes, seed=seed)
+        self.cluster = self.world.cluster
         self.started_at = self.clock.now()
         self.happened: list[tuple[float, Fault]] = []
         self.unknown_while_silent: set[str] = set()
@@ -102,16 +102,16 @@ class Clockwork:
         self.nodes, self.seed = nodes, seed
         self.meter = Meter(self.cluster, catalogue)
         self.app: Application = assemble(
-            policy=demo_policy(nodes, self._world),
+            policy=demo_policy(nodes, self.world),
             store=self.store,
-            backend=self._world.backend,
+            backend=self.world.backend,
             catalogue=catalogue,
             clock=self.clock,
             runner=InlineRunner(),
             incident_id=lambda: f"demo-{next(incident_numbers)}",
             holder="demo",
             exporters=simulated_exporters(self.cluster),
-            commands=self._world.commands,
+            commands=self.world.commands,
         )
         self._agents: dict[str, _NodeAgent] = {}
         self._buttons = list(self.script.buttons)
@@ -227,5 +227,5 @@ class Clockwork:
         return tuple(word for word in words if word.kind is WordKind.PAUSE and word.target is None)
 
     def close(self) -> None:
-        self._world.close()
+        self.world.close()
         self.store.close()

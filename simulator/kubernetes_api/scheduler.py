@@ -69,7 +69,7 @@ class KubernetesScheduler:
 
     def start(self) -> None:
         """Open the port. Without it there is a cluster, and nobody who watches it."""
-        self.api.__enter__()
+        self.api.start()
 
     def close(self) -> None:
         self.api.stop()

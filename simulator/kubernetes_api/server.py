@@ -49,41 +49,51 @@ class KubernetesApi:
     #: What serves one connection; tests put a misbehaving one in its place.
     handler: ClassVar[type[Handler]]
 
-    def __init__(
-        self, clock: Clock, *, token: str | None, new_uid: Callable[[], str] = random_uid, port: int = 0
-    ) -> None:
+    def __init__(self, clock: Clock, *, token: str | None, new_uid: Callable[[], str] = random_uid) -> None:
         self.clock = clock
         self.token = token
         self.store = Store(clock, new_uid=new_uid)
         self.router = Router(self.store)
         self.requests: list[Request] = []
         self.lock = threading.RLock()
-        self._server = _Server((HOST, port), self)
-        self._scheme = "http"
+        self._tls: ssl.SSLContext | None = None
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Open the port and serve it, in threads of its own."""
+        self._server = _Server((HOST, 0), self)
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(
             target=self._server.serve_forever,
             kwargs={"poll_interval": 0.02},
             name="kubernetes-api",
             daemon=True,
         )
-
-    def __enter__(self) -> Self:
         self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def stop(self) -> None:
-        """Close the port. An API that was never started is closed, too."""
-        if self._thread.is_alive():
+        """Close the port. An API that was never started has none."""
+        if self._server is not None and self._thread is not None:
             self._server.shutdown()
+            self._server.server_close()
             self._thread.join(timeout=_STOP_SECONDS)
-        self._server.server_close()
 
     @property
     def url(self) -> str:
-        return f"{self._scheme}://{HOST}:{self._server.server_address[1]}"
+        """Known from the start on."""
+        if self._server is None:
+            raise ValueError("the API server has not been started: it has no address yet")
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{HOST}:{self._server.server_address[1]}"
 
     def serve_tls(self, certificate: Path, key: Path, *, clients: Path) -> None:
         """TLS with a certificate asked of each client, as ``clients`` (a CA) signs them; before the start."""
@@ -91,8 +101,7 @@ class KubernetesApi:
         context.load_cert_chain(certificate, key)
         context.load_verify_locations(clients)
         context.verify_mode = ssl.CERT_REQUIRED
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self._scheme = "https"
+        self._tls = context
 
     def kubeconfig(
         self, folder: Path, *, token: str | None = None, user: Json | None = None, cluster: Json | None = None
