@@ -89,7 +89,7 @@ def _now() -> tuple[Panel, ...]:
             query=Query(expr=f"max({of_node('sickbay_gpu_temperature_celsius')})"),
         ),
         stat(
-            "Power",
+            "Power of all GPUs",
             "Sum over the GPUs, without the host.",
             unit="watt",
             query=Query(expr=f"sum({of_node('sickbay_gpu_power_watts')})"),
