@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from collector.scrape import TargetReading
 from fleet.clock import Clock
 from fleet.scheduler import SchedulerBackend
 from remediator.casebook import Casebook, new_incident_id
@@ -29,7 +28,7 @@ from remediator.sight import MetricInbox
 from remediator.world import World
 from rules.model import Catalogue
 from sickbay import __version__
-from sickbay.metric_path import MetricPath
+from sickbay.metric_path import Exporters, MetricPath
 from sickbay.metrics import ControllerMetrics
 from sickbay.service import ControllerService
 
@@ -47,14 +46,6 @@ class Application:
     notifier: LogNotifier
     holder: str
     metric_path: MetricPath | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Exporters:
-    """Where samples come from: one pass over all of them, and the nodes they stand for."""
-
-    read: Callable[[], Sequence[TargetReading]]
-    nodes: frozenset[str]
 
 
 def assemble(
@@ -112,8 +103,7 @@ def assemble(
     path = None
     if exporters is not None:
         path = MetricPath(
-            exporters.read,
-            watched=exporters.nodes,
+            exporters,
             catalogue=catalogue,
             policy=policy,
             world=world,

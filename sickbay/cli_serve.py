@@ -17,11 +17,11 @@ from fleet.clock import SystemClock
 from remediator.executor import ThreadRunner
 from remediator.lease import RemainingLease
 from remediator.ledger import open_ledger
-from sickbay.assembly import Exporters, assemble
+from sickbay.assembly import assemble
 from sickbay.config import load_config
 from sickbay.config.types import split_listen
 from sickbay.config_rules import unknown_rules
-from sickbay.configured import backend_from, catalogue_from, policy_from, scraper_from
+from sickbay.configured import backend_from, catalogue_from, exporters_from, policy_from
 from sickbay.http import HttpServer, access_from_book, create_app
 from sickbay.loop import ControlLoop
 from sickbay.tokens import TokenBook
@@ -82,7 +82,7 @@ def run(path: Path, log_level: str) -> None:
     loop_box: list[ControlLoop] = []
     runner = ThreadRunner(wake=lambda: loop_box[0].wake() if loop_box else wake.set())
     remaining = RemainingLease(clock)
-    scraper = scraper_from(config, clock)
+    exporters = exporters_from(config, clock, catalogue)
     application = assemble(
         policy=policy_from(config),
         store=store,
@@ -91,9 +91,7 @@ def run(path: Path, log_level: str) -> None:
         clock=clock,
         runner=runner,
         remaining=remaining,
-        exporters=None
-        if scraper is None
-        else Exporters(scraper.scrape_all, frozenset(t.node for t in config.metrics.scrape.targets)),
+        exporters=exporters,
     )
     loop = ControlLoop(application)
     loop_box.append(loop)
@@ -107,8 +105,8 @@ def run(path: Path, log_level: str) -> None:
         signal.signal(number, lambda received, _: stopping.put(received))
     loop.start()
     server.start()
-    if config.metrics.source == "prometheus":
-        log.warning("metrics.source prometheus: rules on metrics reach this service as alerts only")
+    if exporters is None:
+        log.warning("metrics.scrape.targets is empty: rules on metrics reach this service as alerts only")
     log.info(
         "cluster %s: serving on %s in %s mode, pools: %s",
         config.cluster,
@@ -119,7 +117,7 @@ def run(path: Path, log_level: str) -> None:
     log.info("%s: stopping", signal.Signals(wait_for_signal(stopping)).name)
     server.stop()
     loop.stop()
-    if scraper is not None:
-        scraper.close()
+    if exporters is not None:
+        exporters.close()
     runner.close()
     store.close()

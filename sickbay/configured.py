@@ -12,9 +12,11 @@ from remediator.backends.slurm import SlurmBackend
 from remediator.lease import RemainingLease
 from remediator.policy import BurstPolicy, Policy, Pool
 from rules.catalogue import load_catalogue
+from rules.metrics.conditions import signals_of
 from rules.model import Catalogue
 from sickbay.config import Config
 from sickbay.config.hostlist import expand_hostlist
+from sickbay.metric_path import Exporters
 
 # A write is begun only while more of the lease is left than the call may take: where the lease is short, the
 # call gets less time, since otherwise nothing could ever be begun.
@@ -85,18 +87,43 @@ def catalogue_from(config: Config) -> Catalogue:
     return load_catalogue(tuple(config.rules.directories))
 
 
-def scraper_from(config: Config, clock: Clock) -> Scraper | None:
-    """The exporters the configuration names; None when it names none (or Prometheus reads them)."""
+def exporters_from(config: Config, clock: Clock, catalogue: Catalogue) -> Exporters | None:
+    """Where the metric path reads; None where the configuration names nothing to read."""
+    if config.metrics.source == "prometheus":
+        return _prometheus(config, clock, catalogue)
     targets = config.metrics.scrape.targets
-    if config.metrics.source != "scrape" or not targets:
+    if not targets:
         return None
     interval = config.metrics.scrape.interval_seconds
-    return Scraper(
+    scraper = Scraper(
         [ScrapeTarget(target.node, target.url) for target in targets],
         timeout_seconds=min(_SCRAPE_SECONDS, interval * _SHARE_OF_INTERVAL / 2),
         pass_seconds=interval * _SHARE_OF_INTERVAL,
         clock=clock,
     )
+    return Exporters(scraper.scrape_all, frozenset(target.node for target in targets), scraper.close)
+
+
+def _prometheus(config: Config, clock: Clock, catalogue: Catalogue) -> Exporters:
+    # Imported here: a fleet that is scraped directly needs no client of Prometheus.
+    try:
+        from collector.prometheus.client import PrometheusClient  # noqa: PLC0415
+        from collector.prometheus.reader import PrometheusReader  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise SickbayError(
+            f"metrics.source is prometheus, but {error.name} is not installed; pip install '.[prometheus]'"
+        ) from error
+
+    settings = config.metrics.prometheus
+    client = PrometheusClient(settings.url, timeout_seconds=settings.timeout_seconds)
+    reader = PrometheusReader(
+        client,
+        signals_of(rule.when for rule in catalogue.metric_rules if rule.when is not None),
+        cluster=config.cluster,
+        clock=clock,
+        pass_seconds=config.metrics.scrape.interval_seconds * _SHARE_OF_INTERVAL,
+    )
+    return Exporters(reader.read, None, client.close)
 
 
 def policy_from(config: Config) -> Policy:

@@ -43,17 +43,26 @@ class TargetHealth:
     error: str | None
 
 
-class MetricPath:
-    """``read``: one pass over all exporters (``collector.scrape.Scraper.scrape_all``, or a simulation's).
+@dataclass(frozen=True, slots=True)
+class Exporters:
+    """Where samples come from: ``read`` makes one pass and never raises.
 
-    ``watched``: the nodes that have a target, whether they answer or not.
+    ``nodes`` that have a target, whether they answer or not; None: those that ever answered (a Prometheus
+    knows its targets, we do not).
     """
+
+    read: Callable[[], Sequence[TargetReading]]
+    nodes: frozenset[str] | None
+    close: Callable[[], None] = lambda: None
+
+
+class MetricPath:
+    """One pass after the other; ``run`` is called by one thread."""
 
     def __init__(
         self,
-        read: Callable[[], Sequence[TargetReading]],
+        exporters: Exporters,
         *,
-        watched: frozenset[str],
         catalogue: Catalogue,
         policy: Policy,
         world: World,
@@ -63,8 +72,8 @@ class MetricPath:
         clock: Clock,
     ) -> None:
         self.interval_seconds = policy.metrics_interval_seconds
-        self._read = read
-        self._watched = watched
+        self._read = exporters.read
+        self._watched = exporters.nodes
         self._rules: tuple[Rule, ...] = catalogue.metric_rules
         self._modes: Mapping[str, Mode] = policy.rule_modes
         self._disabled = policy.disabled_rules
@@ -143,7 +152,7 @@ class MetricPath:
                 unknown.setdefault(what.node, []).append(what.sentence)
         return MetricSight(
             at=now,
-            watched=self._watched,
+            watched=frozenset(self._health) if self._watched is None else self._watched,
             answered=answered,
             standing=frozenset(evaluation.standing),
             pending={node: tuple(told[:TOLD_PER_NODE]) for node, told in pending.items()},
@@ -177,6 +186,6 @@ class MetricPath:
         self._unlisted = nodes
         if new:
             log.warning(
-                "metrics.scrape.targets name nodes that the scheduler does not list, and are not used: %s",
+                "exporters speak of nodes that the scheduler does not list; they are not used: %s",
                 ", ".join(new[:20]) + (f" and {len(new) - 20} more" if len(new) > 20 else ""),  # noqa: PLR2004
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -140,3 +140,16 @@ class MetricCondition:
         if isinstance(self.test, Share | Increase):
             return self.test.window_seconds
         return self.test.for_seconds
+
+
+#: What every dcgm-exporter reports of a GPU that is there: absence is judged by these, among others.
+PRESENCE_SIGNALS = ("gpu_temperature_celsius", "gpu_power_watts", "gpu_sm_clock_hertz")
+
+
+def signals_of(conditions: Iterable[MetricCondition]) -> tuple[str, ...]:
+    """All signals that these conditions read, for a source that must be asked for each by name."""
+    found: list[str] = []
+    for condition in conditions:
+        found += PRESENCE_SIGNALS if isinstance(condition.test, Absence) else ()
+        found += condition.signals
+    return tuple(dict.fromkeys(found))

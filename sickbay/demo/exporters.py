@@ -6,7 +6,7 @@ from collector.dcgm import read_dcgm
 from collector.scrape import ScrapeTarget, TargetReading
 from fleet.clock import Clock
 from fleet.observations import Problem, ProblemReason, Reading
-from sickbay.assembly import Exporters
+from sickbay.metric_path import Exporters
 from simulator.cluster import AnyCluster
 from simulator.telemetry import SimulatedTelemetry
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import require_slurm
+from tests.support.requirements import require_slurm
 from tests.support.deployment import Deployment
 from tests.support.fake_exporter import Exchange, FakeExporter, fake_exporter
 from tests.support.minislurm import MiniSlurm

@@ -165,7 +165,7 @@ def test_nodes_the_scheduler_does_not_list_are_left_out(rig: Rig, caplog: pytest
         rig.app.controller.step()
     assert not findings(rig, ended=True)
     assert [r.message for r in caplog.records if "does not list" in r.message] == [
-        "metrics.scrape.targets name nodes that the scheduler does not list, and are not used: n02"
+        "exporters speak of nodes that the scheduler does not list; they are not used: n02"
     ]
 
 
