@@ -1,4 +1,6 @@
-"""``python -m collector.nvml.child SECONDS``: ask the library, print the snapshot, be gone in time.
+"""``python -m collector.nvml.child DEADLINE``: ask the library, print the snapshot, be gone in time.
+
+DEADLINE is a time of the monotonic clock, which all processes of a machine share.
 
 Only this process ever calls into NVML. A call that hangs is left where it is: a second thread says which
 one it was and ends the process (the library's calls release the interpreter's lock). Should even that
@@ -11,6 +13,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,7 +82,9 @@ def _name_process() -> None:
 
 def main(argv: list[str]) -> int:
     _name_process()
-    ask(float(argv[1]), library=load_library(), descriptor=sys.stdout.fileno())
+    library = load_library()
+    left = max(0.0, float(argv[1]) - time.monotonic())
+    ask(left, library=library, descriptor=sys.stdout.fileno())
     # Unloading the library may hang as any call may: nothing of ours is left to do.
     sys.stdout.flush()
     os._exit(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def read_live(
     now: float,
     ask: Run = _run,
     stuck: Callable[[str], Sequence[int]] = unkillable,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Reading:
     """What NVML says now; all of it within ``timeout_seconds`` plus about a second.
 
@@ -50,7 +52,8 @@ def read_live(
             "none is started beside it"
         )
         return _failed(ProblemReason.TIMEOUT, node, why)
-    own = timeout_seconds - min(timeout_seconds * _EARLIER_SHARE, _EARLIER_SECONDS)
+    # The monotonic clock is one for all processes: the child's start counts too.
+    own = monotonic() + timeout_seconds - min(timeout_seconds * _EARLIER_SHARE, _EARLIER_SECONDS)
     try:
         completed = ask((sys.executable, *CHILD, f"{own:.3f}"), _environment(), timeout_seconds)
     except TimedOutError:

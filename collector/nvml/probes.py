@@ -312,6 +312,8 @@ def ask_fields(asker: Asker, handle: object) -> dict[str, str | NvmlReturn]:
     call itself fails, every field has its code.
     """
     wanted = [(probe, ids) for probe in FIELD_PROBES if (ids := _ids(asker, probe)) is not None]
+    if not wanted:
+        return {}
     try:
         entries = asker.ask("nvmlDeviceGetFieldValues", handle, [ids for _probe, ids in wanted])
     except NvmlFailure as failure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from collector.nvidia_smi.cells import CellKind, clean_name, read_cell
@@ -91,9 +92,8 @@ class _Reader:
         self._found = found
         self._driver: str | None = None
         self._count: int | None = None
-        self._bound: list[str] = []
-        self._addresses: set[str] = set()
-        self._unopened: list[tuple[int, NvmlReturn, str]] = []
+        self._silent: list[str] = []
+        self._one_silent = False
         self._seen: set[int] = set()
         self._hung = False
         self._ended = False
@@ -103,12 +103,12 @@ class _Reader:
         lines = list(_lines(data))
         unreadable = 0
         torn = bool(lines) and not data.rstrip(b" ").endswith(b"\n") and lines[-1] is None
+        self._name_the_silent(lines)
         for line in lines[: len(lines) - torn]:
             if line is None:
                 unreadable += 1
             else:
                 self._line(line)
-        self._report_unopened()
         self._report_whole(empty=not lines, unreadable=unreadable, torn=torn)
 
     def _line(self, line: Mapping[str, Any]) -> None:
@@ -146,9 +146,6 @@ class _Reader:
     def _head(self, line: Mapping[str, Any]) -> None:
         driver = line.get("driver")
         self._driver = driver if isinstance(driver, str) and _VERSION.fullmatch(driver) else None
-        bound = line.get("bound")
-        candidates = bound if isinstance(bound, list) else []
-        self._bound = [pci for text in candidates if isinstance(text, str) and (pci := read_pci(text))]
         self._count = _index(line.get("count"))
         if self._count is None:
             self._found.problem(ProblemReason.UNREADABLE, "the snapshot does not say how many GPUs there are")
@@ -175,26 +172,39 @@ class _Reader:
             self._found.problem(ProblemReason.UNREADABLE, "a GPU that cannot be opened, without its index")
             return
         self._seen.add(index)
-        self._unopened.append((index, code_of(line.get("code")), _call(line)))
+        self._report_unopened(index, code_of(line.get("code")), _call(line))
 
-    def _report_unopened(self) -> None:
-        """A GPU that cannot be opened at all has no name; the addresses that nobody answered for are theirs.
+    def _report_unopened(self, index: int, code: NvmlReturn, call: str) -> None:
+        """A GPU that cannot be opened at all: unreachable, whatever word stands for why.
 
-        Which is whose is known when there is one of each.
+        It is what nvidia-smi's sentence about a device handle means.
         """
-        silent = [pci for pci in self._bound if pci_join_key(pci) not in self._addresses]
-        known = len(silent) == len(self._unopened) == 1 and not self._hung
-        for index, code, call in self._unopened:
-            identity = Identity(index=index, pci=silent[0] if known else None)
-            reason, _advice = _ADVICE.get(code, _ELSE)
-            # Unreachable, whatever word stands for why: what nvidia-smi's sentence about a handle means.
-            reason = ProblemReason.GPU_LOST if reason is ProblemReason.QUERY_ERROR else reason
-            others = "" if known or not silent else f"; no answer from {', '.join(silent[:8])}"
-            self._found.problem(
-                reason,
-                f"{identity.label} cannot be opened: {call} says {quoted(word_of(code))}{others}",
-                identity=identity,
-            )
+        identity = Identity(index=index, pci=self._silent[0] if self._one_silent else None)
+        reason, _advice = _ADVICE.get(code, _ELSE)
+        reason = ProblemReason.GPU_LOST if reason is ProblemReason.QUERY_ERROR else reason
+        others = (
+            "" if self._one_silent or not self._silent else f"; no answer from {', '.join(self._silent[:8])}"
+        )
+        self._found.problem(
+            reason,
+            f"{identity.label} cannot be opened: {call} says {quoted(word_of(code))}{others}",
+            identity=identity,
+        )
+
+    def _name_the_silent(self, lines: Sequence[Mapping[str, Any] | None]) -> None:
+        """A GPU that does not say its address has one that nobody answers for.
+
+        Which is whose is known when there is one of each, and everybody was asked.
+        """
+        read = [line for line in lines if line is not None]
+        gpus = [_identity(line).pci for line in read if "columns" in line and "timeout" not in line]
+        answered = {pci_join_key(pci) for pci in gpus if pci is not None}
+        bound = [item for line in read if "nvml" in line for item in _list(line.get("bound"))]
+        addresses = [pci for text in bound if isinstance(text, str) and (pci := read_pci(text))]
+        self._silent = [pci for pci in addresses if pci_join_key(pci) not in answered]
+        claims = gpus.count(None) + sum(1 for line in read if "lost" in line)
+        whole = any(line.get("end") is True for line in read)
+        self._one_silent = whole and claims == len(self._silent) == 1
 
     def _report_whole(self, *, empty: bool, unreadable: int, torn: bool) -> None:
         found, count = self._found, self._count
@@ -236,8 +246,8 @@ class _Reader:
             return
         self._seen.add(identity.index)
         self.answered = True
-        if identity.pci is not None:
-            self._addresses.add(pci_join_key(identity.pci))
+        if identity.pci is None and self._one_silent:
+            identity = replace(identity, pci=self._silent[0])
         reader = GpuReader(
             view=NvmlView(line.get("columns")),
             identity=identity,
@@ -305,7 +315,11 @@ def _lines(data: bytes) -> Iterator[Mapping[str, Any] | None]:
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return [item for item in _list(value) if isinstance(item, dict)]
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _whole(value: object, limit: int) -> int | None:

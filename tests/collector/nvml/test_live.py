@@ -150,9 +150,11 @@ def test_the_child_gets_its_own_earlier_deadline_and_a_small_environment(
         seen.append((argv, env, seconds))
         return Completed(tuple(argv), 0, b'{"missing":"pynvml"}\n', b"", 0.1)
 
-    assert reasons(read_live(10.0, node=None, now=NOW, ask=ask)) == [ProblemReason.TOOL_MISSING]
+    assert reasons(read_live(10.0, node=None, now=NOW, ask=ask, monotonic=lambda: 100.0)) == [
+        ProblemReason.TOOL_MISSING
+    ]
     ((argv, env, seconds),) = seen
-    assert (argv[0], argv[-1], seconds) == (sys.executable, "9.000", 10.0)
+    assert (argv[0], argv[-1], seconds) == (sys.executable, "109.000", 10.0)
     assert "SECRET_TOKEN" not in env
     assert env["LC_ALL"] == "C"
 

@@ -54,6 +54,11 @@ def test_no_function_is_asked_that_the_list_above_lacks() -> None:
     assert len(named) > 10
 
 
+def test_nothing_is_ever_set_reset_or_cleared() -> None:
+    others = {name for name in _ASKED_BY_NAME if not name.startswith(("nvmlDeviceGet", "nvmlSystemGet"))}
+    assert others == {"nvmlInit", "nvmlShutdown"}
+
+
 @pytest.mark.parametrize("name", sorted(set(_CONSTANTS)))
 def test_every_constant_is_there(name: str) -> None:
     assert isinstance(getattr(pynvml, name), int)

@@ -261,6 +261,14 @@ def test_a_gpu_that_cannot_be_opened_gets_the_address_nobody_answered_for(error:
     assert of(reading, 2)["gpu_temperature_celsius"] == 61
 
 
+def test_a_gpu_that_says_neither_name_nor_address_gets_the_one_left_over() -> None:
+    calls = [name for name in vars(pynvml) if name.startswith("nvmlDeviceGet")]
+    lost = FakeGpu(calls=dict.fromkeys(calls, Fails("GPU_IS_LOST")))
+    reading = read(FakeNvml([gpu(), lost]), (FIRST, SECOND))
+    assert problems(reading) == [(ProblemReason.GPU_LOST, 1, SECOND, 1)]
+    assert problems(read(FakeNvml([gpu(), lost]))) == [(ProblemReason.GPU_LOST, 1, None, 1)]
+
+
 def test_two_gpus_that_cannot_be_opened_are_not_mixed_up() -> None:
     reading = read(
         FakeNvml([Fails("GPU_IS_LOST"), Fails("NO_PERMISSION"), gpu(2)]), (FIRST, SECOND, "0000:1b:00.0")
