@@ -188,7 +188,7 @@ def unused(expressions: Iterable[str]) -> tuple[str, ...]:
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'")
 _MATCHERS = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]")
 _LABEL_LIST = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^()]*\)", re.IGNORECASE)
-_WORD = re.compile(r"(?<![\w:$.])([a-zA-Z_:][\w:]*)(?!\s*\()(?![\w:])")
+_WORD = re.compile(r"(?<![\w:$.])([a-zA-Z_:][\w:]*)(?!\s*\()(?![\w:])", re.ASCII)
 _KEYWORDS = frozenset(
     {
         *("and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right"),
