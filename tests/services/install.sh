@@ -10,15 +10,18 @@ have() { command -v "$1" >/dev/null 2>&1; }
 have_plugins() { for f in /usr/lib/*/slurm*/select_cons_tres.so /usr/lib*/slurm/select_cons_tres.so; do [ -e "$f" ] && return 0; done; return 1; }
 have_slurm() { have slurmctld && have slurmd && have scontrol && have sbatch && have munged && have_plugins; }
 have_prometheus() { have prometheus && have promtool && have prometheus-alertmanager && have amtool; }
-complete() { have_slurm && have_prometheus; }
+have_chromium() { have chromium || have chromium-browser || have google-chrome-stable || have google-chrome; }
+complete() { have_slurm && have_prometheus && have_chromium; }
 
 if complete; then
     exit 0
 fi
 
+# A browser is large: not a second one where there is one.
+have_chromium || packages="$packages chromium"
 by_hand="apt-get install --no-install-recommends $packages"
 if [ "$(id -u)" -ne 0 ] || ! have apt-get; then
-    echo "tests: Slurm, munge, Prometheus or Alertmanager are missing and cannot be installed from here; as root, run: $by_hand" >&2
+    echo "tests: Slurm, munge, Prometheus, Alertmanager or Chromium are missing and cannot be installed from here; as root, run: $by_hand" >&2
     if [ "${CI:-}" = "true" ]; then
         exit 1
     fi

@@ -62,7 +62,7 @@ function rail(incident) {
   return el("ol", { cls: "rail", attrs: { "aria-label": "How far it is" } }, ...items);
 }
 
-const PHASE = { intent: "will", attempt: "tried", effect: "result", decision: "decided" };
+const PHASE = { intent: "intent", attempt: "attempt", effect: "effect", decision: "decided" };
 
 function stepRow(line) {
   const bad = ["refused", "failed"].includes(line.outcome);
@@ -122,7 +122,7 @@ function nowBlock(incident, why) {
   else if (next && blocks.length) parts.push(el("p", {}, chip("bad", `✕ ${words(next.step)} is blocked`), ` by ${blocks.map((gate) => words(gate.gate)).join(", ")}: ${blocks[0].reason}`));
   else if (next) parts.push(el("p", {}, chip("good", `→ next: ${words(next.step)}`), " ", next.reason));
   else if (why.waiting) parts.push(el("p", { text: why.waiting.charAt(0).toUpperCase() + why.waiting.slice(1) }));
-  if (incident && awaitsPerson(incident)) parts.push(el("p", { cls: "call" }, chip("warn", "◆ a person decides"), operator() ? " Approve lets the next step happen; Cancel ends the incident and leaves the node as it is." : " An operator can approve or cancel it."));
+  if (incident && awaitsPerson(incident)) parts.push(el("p", { cls: "call" }, chip("warn", "◆ a person decides"), operator() ? " Approve says yes to the next step; whatever else blocks goes on blocking. Cancel ends the incident." : " An operator can approve or cancel it."));
   if (incident && incident.approved_by) parts.push(el("p", { cls: "quiet", text: `Approved by ${incident.approved_by}.` }));
   return parts.length ? el("div", { cls: "now-box" }, ...parts) : null;
 }

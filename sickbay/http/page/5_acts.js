@@ -10,7 +10,7 @@ function notice(text) {
 }
 
 function approve(incident) {
-  ask({ title: `Approve ${incident.id}`, text: `Lets the next step on ${incident.node} happen: it may be taken out of service.`, ok: "Approve", done: `Approved ${incident.id}.` },
+  ask({ title: `Approve ${incident.id}`, text: `Says yes to the next step: ${incident.node} may be taken out of service as soon as no other gate blocks.`, ok: "Approve", done: `Approved ${incident.id}.` },
     (body) => api(`/incidents/${encodeURIComponent(incident.id)}/approve`, body));
 }
 
