@@ -160,13 +160,12 @@ class Poller:
             return self._state
 
     def run(self) -> None:
-        """Poll at a fixed rate. A read longer than the interval delays the next one; none is made up for."""
-        due = self._clock.monotonic()
+        """Poll once per interval, from start to start. A read that takes longer is followed by one at once."""
         while not self._stopped.is_set():
+            due = self._clock.monotonic() + self._interval
             self.poll()
             now = self._clock.monotonic()
-            due = max(due + self._interval, now + self._retry_after)
-            self._stopped.wait(due - now)
+            self._stopped.wait(max(0.0, due - now, self._retry_after))
         self._source.close()
 
     def stop(self) -> None:
