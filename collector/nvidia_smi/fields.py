@@ -93,6 +93,7 @@ FIELDS: tuple[Field, ...] = (
             "gpu_power_readings/current_power_limit",
             "gpu_power_readings/gpu_ceiling_power_limit/current_power_limit",
             "power_readings/power_limit",
+            "power_readings/enforced_power_limit",
         ),
         ("power.limit", "enforced.power.limit"),
     ),

@@ -40,8 +40,13 @@ _DENIED = re.compile(r"insufficient permissions?|permission denied", re.IGNORECA
 # Second sentences of a message above: they say nothing new.
 _CONTINUATION = re.compile(
     r"^(?:Make sure that the latest NVIDIA driver|This can also be happening if|Reboot the system"
-    r"|Please also try adding directory|No running (?:compute )?processes? found)",
+    r"|Please also try adding directory|details and steps that can be taken to resolve"
+    r"|Failed to properly shut ?down NVML)",
     re.IGNORECASE,
+)
+# An answer, and an empty one.
+_NO_PROCESSES = re.compile(
+    r"^No running (?:compute |graphics )?process(?:es)? (?:were )?found\b", re.IGNORECASE
 )
 _INIT_REASONS: tuple[tuple[re.Pattern[str], ProblemReason, str], ...] = (
     (
@@ -161,6 +166,13 @@ def _continuation(text: str, _said: _Said) -> bool:
     return _CONTINUATION.match(text) is not None
 
 
+def _no_processes(text: str, said: _Said) -> bool:
+    if _NO_PROCESSES.match(text) is None:
+        return False
+    said.found.understood = True
+    return True
+
+
 _READERS: tuple[Callable[[str, _Said], bool], ...] = (
     _handle,
     _init,
@@ -172,4 +184,5 @@ _READERS: tuple[Callable[[str, _Said], bool], ...] = (
     _plain(_BAD_QUERY, ProblemReason.QUERY_ERROR, "this driver does not know the query"),
     _plain(_DENIED, ProblemReason.PERMISSION_DENIED, "let the reader's user open /dev/nvidia*"),
     _continuation,
+    _no_processes,
 )

@@ -238,3 +238,32 @@ def test_a_bad_exit_is_said_only_when_nothing_else_is() -> None:
     assert reasons(read(rows, returncode=0)) == []
     assert reasons(read(rows, returncode=14)) == [(ProblemReason.PARTIAL, 1)]
     assert reasons(read("No devices were found\n", returncode=6)) == [(ProblemReason.NO_DEVICES, 1)]
+
+
+@pytest.mark.parametrize("text", ["No running processes found\n", "No running compute processes found"])
+def test_no_processes_is_an_answer(text: str) -> None:
+    reading = read(text)
+    assert reading.ok
+    assert not reading.records
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "Unable to determine the device handle for gpu 0000:C1:00.0: The NVIDIA kernel module detected "
+            "an issue with GPU interrupts.Consult the Common Problems Chapter of the NVIDIA Driver README for\n"
+            "details and steps that can be taken to resolve this issue.\n",
+            ProblemReason.GPU_LOST,
+        ),
+        (
+            "Failed to initialize NVML: GPU access blocked by the operating system\n"
+            "Failed to properly shut down NVML: GPU access blocked by the operating system\n",
+            ProblemReason.QUERY_ERROR,
+        ),
+    ],
+)
+def test_a_message_of_two_lines_is_one_problem(text: str, reason: ProblemReason) -> None:
+    reading = read(text)
+    assert not reading.ok
+    assert reasons(reading) == [(reason, 1)]
