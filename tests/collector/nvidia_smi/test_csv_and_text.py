@@ -252,7 +252,7 @@ def test_no_processes_is_an_answer(text: str) -> None:
     [
         (
             "Unable to determine the device handle for gpu 0000:C1:00.0: The NVIDIA kernel module detected "
-            "an issue with GPU interrupts.Consult the Common Problems Chapter of the NVIDIA Driver README for\n"
+            "an issue with GPU interrupts.Consult the Common Problems Chapter of the Driver README for\n"
             "details and steps that can be taken to resolve this issue.\n",
             ProblemReason.GPU_LOST,
         ),
