@@ -74,6 +74,10 @@ class FleetScheduler(Protocol):
         """A person takes a node out of service, with words why."""
         ...
 
+    def admin_undrain(self, node: str, user: str = "root") -> None:
+        """A person gives a node back to the jobs."""
+        ...
+
     def be_unavailable(self, seconds: float) -> None:
         """The scheduler answers nobody for so long."""
         ...

@@ -18,10 +18,10 @@ from remediator.policy import Policy, Pool
 from remediator.records import Word, WordKind
 from rules.catalogue import load_catalogue
 from sickbay.assembly import Application, assemble
-from sickbay.demo.meter import Meter
 from sickbay.demo.clusters import World, build_world
 from sickbay.demo.clusters_kind import SchedulerKind
 from sickbay.demo.exporters import simulated_exporters
+from sickbay.demo.meter import Meter
 from sickbay.demo.scenes import PRESSED_BY, Script, default_script
 from simulator.faults import Fault
 

@@ -49,7 +49,7 @@ class Frame:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height = options.height or console.height
         layout = Layout()
-        parts = [Layout(_head(self.view), size=HEAD_ROWS)]
+        parts = [Layout(_head(self.view, options.max_width), size=HEAD_ROWS)]
         below = _below(self.view, console, options)
         stage_rows = height - HEAD_ROWS - sum(part.size or 0 for part in below)
         if stage_rows >= MIN_STAGE_ROWS:
@@ -89,27 +89,40 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
 
 
-def _head(view: View) -> Panel:
-    line = Text(no_wrap=True, overflow="ellipsis")
-    line.append(clock_text(view.elapsed), "bold")
-    line.append(f" of {clock_text(view.ends_at)}" if view.truth is None else " simulated", "dim")
-    line.append(f"  mode {view.mode}  {_speed(view)}  ")
-    if view.paused_by is None:
-        line.append("running", "green")
-    else:
-        line.append("PAUSED", "bold white on magenta")
-    line.append(f"  repairs {view.repairs[0]} of {view.repairs[1]}")
-    line.append(f"  out of service {view.out[0]} of {view.out[1]}")
+def _head(view: View, width: int) -> Panel:
+    """One line; on a narrow screen in short words, so that its figures are seen."""
+    room = width - 2 * BORDERS
+    line = _head_line(view, short=False)
+    if len(line) > room:
+        line = _head_line(view, short=True)
     if view.paused_by is not None:
         line.append(f"  {view.paused_by}", "magenta")
     return Panel(line, title="sickbay demo", title_align="left", padding=(0, 1))
 
 
-def _speed(view: View) -> str:
+def _head_line(view: View, *, short: bool) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(clock_text(view.elapsed), "bold")
+    line.append(f" of {clock_text(view.ends_at)}" if view.truth is None else " simulated", "dim")
+    line.append(f"  {'' if short else 'mode '}{view.mode}  {_speed(view, short=short)}  ")
+    if view.paused_by is None:
+        line.append("running", "green")
+    else:
+        line.append("PAUSED", "bold white on magenta")
+    line.append(f"  repairs {_share(view.repairs, short=short)}")
+    line.append(f"  {'out' if short else 'out of service'} {_share(view.out, short=short)}")
+    return line
+
+
+def _share(pair: tuple[int, int], *, short: bool) -> str:
+    return f"{pair[0]}{'/' if short else ' of '}{pair[1]}"
+
+
+def _speed(view: View, *, short: bool) -> str:
     if view.truth is not None:
         return "real time"
-    lag = f" (this machine: {view.lagging:.0f}x)" if view.lagging is not None else ""
-    return f"speed {view.speed:g}x{lag}"
+    lag = "" if view.lagging is None else f" ({'' if short else 'this machine: '}{view.lagging:.0f}x)"
+    return f"{'' if short else 'speed '}{view.speed:g}x{lag}"
 
 
 def _left(view: View, rows: int, *, ascii_only: bool) -> RenderableType:

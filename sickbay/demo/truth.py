@@ -8,8 +8,9 @@ from typing import Any
 
 from fleet.findings import GateName, IncidentState, Step
 from remediator.records import Outcome, Phase, StepRecord
-from sickbay.demo.bill import Assumptions, Bill, bill_of
+from sickbay.demo.bill import Bill, bill_of
 from sickbay.demo.clockwork import Clockwork
+from sickbay.demo.meter import Assumptions
 from sickbay.demo.scenes import Expect, Scene
 
 RETURN_STEPS = (Step.CORDON, Step.REBOOT, Step.VERIFY, Step.UNCORDON)

@@ -11,7 +11,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from fleet.findings import IncidentState, Mode, Verdict
-from sickbay.demo.bill import Assumptions, Bill, World
+from sickbay.demo.bill import Bill
+from sickbay.demo.meter import Assumptions, World
 from sickbay.demo.frame import Frame, clock_text
 from sickbay.demo.picture import draw
 from sickbay.demo.story import Kind, Sentence
