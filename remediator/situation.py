@@ -183,6 +183,9 @@ def ready_to_verify(s: Situation) -> tuple[bool, str]:
     """Epoch and GPU count must be known and right before the verification command is worth running."""
     if s.node is None or is_away(s.node):
         return False, f"waits for the node to come back: {absence(s)}"
+    if s.node.ready is False:
+        # Kubernetes: the agent may speak before the kubelet does; a node that is not Ready stays cordoned.
+        return False, f"waits for the node to be Ready: the scheduler says {s.node.base}"
     if s.incident.reboot_boot_id is not None or s.incident.repair in (Repair.REBOOT, Repair.POWER_CYCLE):
         epoch = is_new_epoch(s)
         if epoch is None:

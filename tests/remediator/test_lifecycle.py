@@ -243,6 +243,18 @@ def test_verification_needs_the_new_boot_and_a_counted_gpu() -> None:
     assert decision.step is Step.VERIFY
 
 
+def test_a_node_whose_kubelet_is_not_ready_yet_is_waited_for() -> None:
+    back = contact(boot_id="boot-b")
+    verifying = replace(VERIFYING, reboot_boot_id="boot-a")
+    waits = decide(situation(incident=verifying, node=drained(ready=False, base="unknown"), agent=back))
+    assert isinstance(waits, Wait)
+    assert waits.reason == "waits for the node to be Ready: the scheduler says unknown"
+    for ready in (True, None):
+        goes_on = decide(situation(incident=verifying, node=drained(ready=ready), agent=back))
+        assert isinstance(goes_on, Act)
+        assert goes_on.step is Step.VERIFY
+
+
 def test_a_node_that_came_back_without_a_gpu_is_back_and_fails_its_verification() -> None:
     short = drained(state=NodeState.UNKNOWN, flags=("DRAIN", "INVALID_REG"))
     back = decide(situation(incident=REPAIRING, node=short, agent=contact(boot_id="boot-b", gpu_count=7)))
