@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rules.catalogue import load_catalogue
+from rules.catalogue import CatalogueError, load_catalogue
 from sickbay.cli_dashboards import CheckFlag, OutOption, report
 
 
@@ -37,7 +37,12 @@ def build_alerts(
     """Write prometheus/, alertmanager/ and tests/ into DIR."""
     from alerts.build import differences, files, write  # noqa: PLC0415 - only when it is asked for
 
-    wanted = files(load_catalogue(rules or ()), docs_url=_with_slash(docs_url))
+    try:
+        catalogue = load_catalogue(rules or ())
+    except CatalogueError as error:
+        typer.echo(f"sickbay: {error}", err=True)
+        return 2
+    wanted = files(catalogue, docs_url=_with_slash(docs_url))
     if check:
         again = ["sickbay", "alerts", "build", "--out", str(out)]
         again += [word for directory in rules or () for word in ("--rules", str(directory))]

@@ -214,7 +214,7 @@ def _metric_path() -> Scenario:
             Expect(alert="SickbayRuleBlind", at=3000),
             Expect(
                 alert="SickbayRuleBlind",
-                at=4500,
+                at=5400,
                 firing=({"cluster": "alpha", "job": "sickbay", "rule": "gpu-power-brake"},),
             ),
         ),
