@@ -60,7 +60,7 @@ function paintIncidents() {
 // -- decisions
 
 function feedLine(line) {
-  const what = [line.step ? words(line.step) : line.state ? `→ ${words(line.state)}` : "", line.outcome ? words(line.outcome) : line.phase === "intent" ? "intent" : ""];
+  const what = [line.step ? words(line.step) : "", line.outcome ? words(line.outcome) : line.phase === "intent" ? "intent" : ""];
   const look = { refused: "bad", failed: "bad", unknown: "warn", done: "good", already: "good" }[line.outcome] || "";
   const text = what.filter(Boolean).join(" · ");
   const names = el("span", { cls: "names" });

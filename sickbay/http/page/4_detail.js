@@ -137,8 +137,8 @@ async function incidentParts(id) {
   const parts = [
     el("div", { cls: "line" }, ...stateChips(incident), el("span", { cls: "quiet" }, "since ", time(incident.opened_at))),
     nowBlock(incident, mine ? why : { ...why, next_step: null, waiting: null, gates: [] }), rail(incident), acts(incident.node, why, open ? incident : null),
-    block("Step by step", incident.steps.length ? el("ol", { cls: "steps" }, ...incident.steps.map(stepRow)) : el("p", { cls: "quiet", text: "Nothing was written yet." })),
     mine ? gatesBlock(why, "Gates before the next step") : null,
+    block("Step by step", incident.steps.length ? el("ol", { cls: "steps" }, ...incident.steps.map(stepRow)) : el("p", { cls: "quiet", text: "Nothing was written yet." })),
     findingsBlock(incident.findings, "None is stored."), nodeBlock(why, node),
   ];
   return { title, id: `incident ${incident.id}`, node: incident.node, parts };
