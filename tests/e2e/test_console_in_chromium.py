@@ -428,6 +428,26 @@ def test_the_keyboard_goes_everywhere(chromium: Chromium, open_door: tuple[FakeS
     assert_quiet(page)
 
 
+def test_a_click_survives_a_refresh_between_press_and_release(
+    chromium: Chromium, open_door: tuple[FakeService, Door]
+) -> None:
+    service, door = open_door
+    page = chromium.page(door.url)
+    page.wait_for(".live.on")
+    page.wait_for("#incidents .link", "bad")
+    box = "document.querySelector('#incidents .link').getBoundingClientRect()"
+    spot = {"x": page.js(f"{box}.left + 5"), "y": page.js(f"{box}.top + 5")}
+    press = {**spot, "button": "left", "clickCount": 1}
+    page.command("Input.dispatchMouseEvent", type="mousePressed", **press)
+    service.put_incident("i-1", "bad", state="draining", reason="another sentence")
+    page.js("refresh()")
+    assert not page.shown("#incidents li", "another sentence")
+    page.command("Input.dispatchMouseEvent", type="mouseReleased", **press)
+    page.wait_for("#detail-title", "bad")
+    page.click("#detail-close")
+    page.wait_for("#incidents li", "another sentence")
+
+
 def test_a_viewer_reads_and_is_offered_nothing_else(chromium: Chromium, rig: Rig, door: Door) -> None:
     rig.xid("n02")
     rig.tick(5)

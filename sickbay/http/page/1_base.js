@@ -31,16 +31,35 @@ function el(tag, options = {}, ...children) {
 }
 
 // Put new children in place; whoever stood on a button with a key (keyboard) stands on its successor.
+// What is the same stays: a text that is being selected, a button under the mouse. And nothing is replaced
+// while a button is pressed down: released over its successor, the click would be lost.
+const mouse = { down: null, waiting: new Map() };
+
 function swap(container, children) {
+  if (mouse.down && container.contains(mouse.down)) { mouse.waiting.set(container, children); return; }
+  const before = [...container.children];
+  const after = children.map((child, index) => (before[index] && before[index].isEqualNode(child) ? before[index] : child));
+  if (before.length === after.length && after.every((child, index) => child === before[index])) return;
   const held = container.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   const opened = new Set([...container.querySelectorAll("details[open]")].map((box) => box.dataset.key));
-  container.replaceChildren(...children);
+  container.replaceChildren(...after);
   for (const box of container.querySelectorAll("details")) if (opened.has(box.dataset.key)) box.open = true;
-  if (!held) return;
+  if (!held || container.contains(document.activeElement)) return;
   for (const next of container.querySelectorAll("[data-key]")) {
     if (next.dataset.key === held) { next.focus({ preventScroll: true }); return; }
   }
 }
+
+function released() {
+  mouse.down = null;
+  const waiting = [...mouse.waiting];
+  mouse.waiting.clear();
+  for (const [container, children] of waiting) swap(container, children);
+}
+
+addEventListener("pointerdown", (event) => { mouse.down = event.target; }, true);
+// After the click that the release makes.
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(released, 0), true);
 
 async function call(path, body) {
   const options = body === undefined ? {} : {
