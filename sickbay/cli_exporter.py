@@ -139,7 +139,7 @@ def _serve(poller: Poller, registry: CollectorRegistry, address: tuple[str, int]
     reading = threading.Thread(target=poller.run, name="exporter-poller", daemon=True)
     server.start()
     reading.start()
-    log.info("serving %s at http://%s:%d/metrics", poller.kind, *server.address)
+    log.info("serving %s at http://%s/metrics", poller.kind, _shown(server.address))
     ended.wait()
     poller.stop()
     server.stop()
@@ -147,8 +147,7 @@ def _serve(poller: Poller, registry: CollectorRegistry, address: tuple[str, int]
 
 
 def _cannot_listen(address: tuple[str, int], error: OSError) -> str:
-    host, port = address
-    where = f"{host}:{port}"
+    where = _shown(address)
     if error.errno == errno.EADDRINUSE:
         return f"{where} is in use by another program; end that one, or choose another port with --listen"
     if error.errno == errno.EACCES:
@@ -156,6 +155,11 @@ def _cannot_listen(address: tuple[str, int], error: OSError) -> str:
     return (
         f"cannot listen on {where} ({error.strerror or error}); give an address of this machine to --listen"
     )
+
+
+def _shown(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _on_signals(stop: Callable[[], None]) -> None:
