@@ -1,7 +1,8 @@
 """The alert of a rule and the engine say the same, tick by tick, on the same random samples.
 
 Prometheus is promtool's rule manager in virtual time. Left out are what docs/alerts.md names as different:
-``keep_firing_for``, and windows closed on both sides in Prometheus 2 (10 min hold a sample more at their edge).
+``keep_firing_for``, and windows closed on both sides in Prometheus 2 (10 min hold one
+sample more, at their edge).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def counter(rng: random.Random) -> list[float]:
 
 
 def fleet(seed: int) -> Values:
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311 - repeatable samples
     # The first tick has them all, and one is always there.
     there = [[60.0, *away(rng)][:TICKS] for _ in GPUS]
     there[0] = [60.0] * TICKS
