@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -36,10 +38,15 @@ class ApiError(SickbayError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A body: as it came, and what it means."""
+    """A body: as it came, and what it means.
+
+    ``now``: the controller's time (epoch seconds) when it answered, by its ``Date``; ages are counted by the
+    clock that wrote the times. Our own time where it did not say.
+    """
 
     text: str
     value: Json
+    now: float
 
 
 class ApiClient:
@@ -87,7 +94,7 @@ class ApiClient:
             previous, after = after, page.value.get("next")
             if after is None:
                 value = {**first.value, "items": items, "next": None}
-                return Answer(json.dumps(value, ensure_ascii=False), value)
+                return Answer(json.dumps(value, ensure_ascii=False), value, page.now)
             if after == previous:
                 break
         raise ApiError(f"{self._url} pages its answer without an end; compare the versions of both sides")
@@ -118,7 +125,7 @@ class ApiClient:
             raise ApiError(
                 f"{self._url} did not answer with a JSON object; does --url point at a controller?"
             )
-        return Answer(response.text, value)
+        return Answer(response.text, value, _date(response))
 
     def _refusal(self, response: httpx.Response, method: str) -> str:
         status, said = response.status_code, _sentence(response)
@@ -164,6 +171,14 @@ def _decode(response: httpx.Response) -> Json | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _date(response: httpx.Response) -> float:
+    """RFC 9110 ``Date``, whole seconds."""
+    try:
+        return parsedate_to_datetime(response.headers["date"]).timestamp()
+    except (KeyError, ValueError, OverflowError):
+        return time.time()
 
 
 def _items(answer: Answer) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +59,7 @@ def why(
 ) -> None:
     with ApiClient(url, token_file) as api:
         answer = api.get("nodes", node, "why")
-    _show(answer, as_json=as_json, view=lambda: views.why(answer.value, time.time()))
+    _show(answer, as_json=as_json, view=lambda: views.why(answer.value, answer.now))
 
 
 def nodes(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJson = False) -> None:  # noqa: FBT002
@@ -82,7 +81,7 @@ def incidents(
     with ApiClient(url, token_file) as api:
         if incident is not None:
             answer = api.get("incidents", incident)
-            _show(answer, as_json=as_json, view=lambda: views.incident(answer.value, time.time()))
+            _show(answer, as_json=as_json, view=lambda: views.incident(answer.value, answer.now))
             return
         query = {"state": state.value if state is not None else None, "node": node}
         answer = api.get_all(
@@ -90,7 +89,7 @@ def incidents(
             cursor="before",
             query={key: value for key, value in query.items() if value is not None},
         )
-    _show(answer, as_json=as_json, view=lambda: views.incidents(answer.value, time.time()))
+    _show(answer, as_json=as_json, view=lambda: views.incidents(answer.value, answer.now))
 
 
 def approve(

@@ -165,12 +165,12 @@ class _Show:
         """The real API on the loopback; on another port, with a notice, where ``port`` is taken."""
         access = TokenAccess(lambda _: None, allow_anonymous_loopback=True)
         app = create_app(self._work.app.service, access)
-        app.add_middleware(Door, noticed=self._people.append)
-        server = HttpServer(app, HOST, port)
+        app.add_middleware(Door, noticed=self._people.append, clock=self._work.clock)
+        server = HttpServer(app, HOST, port, date_header=False)
         try:
             server.start()
         except SickbayError:
-            server = HttpServer(app, HOST, 0)
+            server = HttpServer(app, HOST, 0, date_header=False)
             server.start()
             return server, f"port {port} is taken, this one is free"
         return server, None

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.layout import Layout
-from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from fleet.findings import IncidentState
+from sickbay.demo.ending import ask, ending, nth_node
 from sickbay.demo.fleet_map import MAP_WIDTH, fleet_map
 from sickbay.demo.story import Kind, Sentence
-from sickbay.demo.table import truth_table, verdict
 from sickbay.demo.view import IncidentLine, View
 
 HEAD_ROWS = 3
@@ -23,7 +22,8 @@ FOOT_ROWS = 2
 BORDERS = 2
 #: Map and sentences beside the truth table: not worth showing in fewer rows.
 MIN_STAGE_ROWS = 5
-MIN_INCIDENT_ROWS = 3
+#: Frame, heading and one incident.
+MIN_INCIDENT_ROWS = 4
 #: A pane narrower than this gives a sentence a second line.
 ONE_LINE_FROM = 70
 _INDENT = 6
@@ -67,10 +67,9 @@ def _below(view: View, console: Console, options: ConsoleOptions) -> list[Layout
     """What stands under map and sentences: hints; after the script its truth table and what to do next."""
     if view.truth is None:
         return [Layout(_hints(view), size=FOOT_ROWS)]
-    table = Panel(truth_table(view.truth), title="expected and seen", title_align="left", padding=(0, 1))
-    blocks = (table, _next(view, verdict(view.truth)))
-    free = options.update(height=None)
-    return [Layout(block, size=len(console.render_lines(block, free, pad=False))) for block in blocks]
+    height = options.height or console.height
+    room = options.update(height=max(1, height - HEAD_ROWS))
+    return [Layout(block, size=rows) for block, rows in ending(view, view.truth, console, room)]
 
 
 def _stage(view: View, rows: int, *, ascii_only: bool) -> Layout:
@@ -221,38 +220,3 @@ def _hints(view: View) -> Text:
     lines.append("\n another terminal: ", "dim")
     lines.append("   ".join(ask(view, *words) for words in (("why", nth_node(view, 3)), ("nodes",))))
     return lines
-
-
-def ask(view: View, *words: str) -> str:
-    """A command line for another terminal, with the address where the default would not do."""
-    where = ["--url", view.url] if view.url and not view.url.endswith(":8470") else []
-    return " ".join([view.command, *words, *where])
-
-
-def nth_node(view: View, number: int) -> str:
-    return view.cells[number - 1].name
-
-
-def try_next(view: View) -> list[tuple[str, str]]:
-    """What to do now: a command (or an address), and what it shows."""
-    first = next((i.id for i in reversed(view.incidents)), "demo-1")
-    return [
-        (ask(view, "why", nth_node(view, 11)), "why an admin's node is left alone"),
-        (ask(view, "incidents", first), "every step that was taken, and why"),
-        (ask(view, "pause", "--reason", "'my turn'"), "the red button")
-        if view.paused_by is None
-        else (ask(view, "resume"), "lift the pause"),
-        (view.url or "-", "the console, in a browser"),
-    ]
-
-
-def _next(view: View, sentence: Text) -> RenderableType:
-    grid = Table.grid(padding=(0, 3, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True, overflow="ellipsis", style="dim")
-    for command, what in try_next(view):
-        grid.add_row(Text(command, "bold"), Text(what))
-    heading = Text("The fleet goes on; ask it from another terminal (Ctrl-C here ends the demo):")
-    if view.notice:
-        heading.append(f"  {view.notice}", "yellow")
-    return Padding(Group(sentence, heading, grid), (0, 1))

@@ -20,6 +20,7 @@ LINES_A_LOOK = 500
 SENTENCES_KEPT = 1000
 #: Agents speak every 15 s, each in its own second: what is noticed within that is one sentence.
 HEARD_TOGETHER_SECONDS = 20.0
+LASTING_SECONDS = 3600.0
 LOST_TEXT = "unknown: silence is no evidence, nothing is done"
 _DONE_WORDS = {
     Step.CORDON: "cordoned",
@@ -119,12 +120,13 @@ class Story:
 
 
 def tell_faults(happened: Iterable[tuple[float, Fault]]) -> list[Sentence]:
-    """One sentence per scene and time."""
+    """One sentence per scene and time: many nodes with the same, or one node with all that befalls it."""
     told: list[Sentence] = []
     for (at, _), group in groupby(happened, key=lambda pair: (pair[0], pair[1].scene)):
         faults = [fault for _, fault in group]
-        who = faults[0].node if len(faults) == 1 else f"{len(faults)} nodes"
-        told.append(Sentence(at, who, Kind.FAULT, _fault_text(faults[0], many=len(faults) > 1)))
+        nodes = list(dict.fromkeys(fault.node for fault in faults))
+        texts = dict.fromkeys(_fault_text(fault, many=len(nodes) > 1) for fault in faults)
+        told.append(Sentence(at, _names(nodes), Kind.FAULT, "; ".join(texts)))
     return told
 
 
@@ -144,9 +146,9 @@ def _fault_text(fault: Fault, *, many: bool) -> str:
         case FaultKind.SCHEDULER_AWAY:
             return f"the scheduler does not answer for {fault.seconds:.0f} s"
         case FaultKind.HEAT:
-            return f"heat slows GPU {fault.gpu_index} down for {fault.seconds:.0f} s"
+            return f"heat slows GPU {fault.gpu_index} down{_for(fault.seconds)}"
         case FaultKind.POWER_BRAKE:
-            return f"the power supply brakes GPU {fault.gpu_index} for {fault.seconds:.0f} s"
+            return f"the power supply brakes GPU {fault.gpu_index}{_for(fault.seconds)}"
         case FaultKind.ECC_UNCORRECTED:
             return f"GPU {fault.gpu_index} counts an uncorrected memory error"
         case FaultKind.ROW_REMAP_FAILED:
@@ -154,6 +156,11 @@ def _fault_text(fault: Fault, *, many: bool) -> str:
         case FaultKind.EXPORTER_AWAY:
             whose = "their exporters do" if many else "its exporter does"
             return f"{whose} not answer for {fault.seconds:.0f} s"
+
+
+def _for(seconds: float) -> str:
+    """Nothing where it does not end within this story."""
+    return f" for {seconds:.0f} s" if seconds < LASTING_SECONDS else ""
 
 
 def tell_verdicts(

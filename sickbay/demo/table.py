@@ -7,7 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sickbay.demo.bill import Bill
-from sickbay.demo.truth import Truth
+from sickbay.demo.meter import World
+from sickbay.demo.truth import Row, Truth
 
 UNEXPECTED_SHOWN = 5
 
@@ -34,6 +35,20 @@ def bill_table(bill: Bill) -> Table:
     return table
 
 
+def bill_line(bill: Bill) -> Text:
+    """The same in one line."""
+    with_us, without = bill.with_sickbay, bill.without
+    line = Text("Lost to these faults: ")
+    line.append(f"{with_us.gpu_hours:,.0f} GPU-hours ({_cost(bill, with_us)})", "bold green")
+    line.append("; without sickbay ")
+    line.append(f"{without.gpu_hours:,.0f} ({_cost(bill, without)})", "bold red")
+    return line
+
+
+def _cost(bill: Bill, world: World) -> str:
+    return f"{bill.cost(world):,.0f} {bill.assumptions.currency}"
+
+
 def bill_note(bill: Bill) -> Text:
     return Text(bill.assumptions.sentence, "dim")
 
@@ -51,7 +66,7 @@ def truth_table(truth: Truth) -> Table:
     for row in truth.rows:
         table.add_row(
             Text(row.title),
-            Text(f"{row.node} +{row.others}" if row.others else row.node),
+            Text(_nodes(row)),
             Text(row.expected),
             Text(row.seen),
             _seconds(row.detected_after_seconds),
@@ -61,8 +76,33 @@ def truth_table(truth: Truth) -> Table:
     return table
 
 
-def verdict(truth: Truth) -> Text:
-    """One sentence: is this what should have come of it?"""
+def short_truth_table(truth: Truth) -> Table:
+    """One line a scene, for a small screen; what was expected stands only where it did not happen."""
+    table = Table(box=None, expand=True, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold underline")
+    table.add_column("what happened", ratio=26, no_wrap=True, overflow="ellipsis")
+    table.add_column("node", min_width=6, no_wrap=True)
+    table.add_column("seen", ratio=24, no_wrap=True, overflow="ellipsis")
+    table.add_column("found", justify="right", no_wrap=True)
+    table.add_column("back", justify="right", no_wrap=True)
+    table.add_column("ok", min_width=3, no_wrap=True)
+    for row in truth.rows:
+        table.add_row(
+            Text(row.title),
+            Text(_nodes(row)),
+            Text(row.seen if row.ok else f"{row.seen}, not: {row.expected}"),
+            _seconds(row.detected_after_seconds),
+            _seconds(row.returned_after_seconds),
+            _mark(truth, ok=row.ok),
+        )
+    return table
+
+
+def _nodes(row: Row) -> str:
+    return f"{row.node} +{row.others}" if row.others else row.node
+
+
+def verdict(truth: Truth, *, explain: bool = True) -> Text:
+    """One sentence: is this what should have come of it? ``explain``: with the meaning of the columns."""
     good = sum(row.ok for row in truth.rows)
     line = Text(f"{good} of {len(truth.rows)} as expected, ")
     if not truth.unexpected:
@@ -71,7 +111,8 @@ def verdict(truth: Truth) -> Text:
         more = len(truth.unexpected) - UNEXPECTED_SHOWN
         shown = "; ".join(truth.unexpected[:UNEXPECTED_SHOWN])
         line.append(f"{len(truth.unexpected)} unexpected: {shown}{f' and {more} more' if more > 0 else ''}.")
-    line.append(" (found, back: simulated seconds after the fault)")
+    if explain:
+        line.append(" (found, back: simulated seconds after the fault)")
     if truth.people:
         acts = ", ".join(dict.fromkeys(truth.people))
         line.append(f" A person took part ({acts}): what differs from the script may be theirs.")

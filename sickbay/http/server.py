@@ -22,12 +22,16 @@ _BACKLOG = 2048
 
 
 class HttpServer:
-    """Serves ``app`` on ``host:port``. Port 0 takes a free one; ``port`` tells which after ``start``."""
+    """Serves ``app`` on ``host:port``. Port 0 takes a free one; ``port`` tells which after ``start``.
 
-    def __init__(self, app: SickbayApi, host: str, port: int) -> None:
+    ``date_header`` false: the application says itself what time it is (its clock may be another one).
+    """
+
+    def __init__(self, app: SickbayApi, host: str, port: int, *, date_header: bool = True) -> None:
         self.app = app
         self.host = host
         self.port = port
+        self._date_header = date_header
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -50,6 +54,7 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,  # X-Forwarded-For is anybody's to write: the peer's address counts
             server_header=False,
+            date_header=self._date_header,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=1,
         )

@@ -72,6 +72,7 @@ class Api:
     url: str = ""
     answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
+    date: str | None = None
 
     def say(self, request: str, body: Any, status: int = 200) -> None:
         self.answers[request] = (status, body)
@@ -93,6 +94,9 @@ def api() -> Iterator[Api]:
             self.send_header("content-length", str(len(raw)))
             self.end_headers()
             self.wfile.write(raw)
+
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            return state.date or super().date_time_string(timestamp)
 
         do_GET = do_POST = answer  # noqa: N815 - http.server's names
 
@@ -124,6 +128,24 @@ def sickbay(api, capsys, monkeypatch):
 
 
 class TestReading:
+    @pytest.mark.parametrize(
+        ("date", "age"),
+        [
+            ("Thu, 01 Jan 2026 00:02:00 GMT", "(2 min ago)"),
+            ("yesterday", "ago)"),
+            ("Wed, 31 Dec 2025 23:59:59 GMT", ""),
+        ],
+    )
+    def test_ages_are_by_the_clock_of_the_controller(self, api, sickbay, date, age):
+        """Its clock may be another one (the demo's is simulated); a date that is none is passed over."""
+        api.date = date
+        api.say("GET /api/v1/nodes/n01/why", WHY)
+        code, out, _ = sickbay("why", "n01")
+        assert code == 0
+        told = out.partition("00:00:00")[2].splitlines()[0]
+        assert ("ago" in told) == bool(age)
+        assert age in told
+
     def test_why_says_everything(self, api, sickbay):
         api.say("GET /api/v1/nodes/n01/why", WHY)
         code, out, err = sickbay("why", "n01")

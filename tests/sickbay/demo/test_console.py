@@ -69,14 +69,15 @@ def test_the_door_notices_accepted_posts_only():
 
     noticed: list[str] = []
     app = Starlette(routes=[Route("/{path:path}", answer, methods=["GET", "POST"])])
-    app.add_middleware(Door, noticed=noticed.append)
+    app.add_middleware(Door, noticed=noticed.append, clock=ManualClock(1_800_000_000.0))
 
     async def knock() -> None:
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             for path in ("pause", "nodes/n01/hold", "events", "alerts"):
                 await client.post(f"/api/v1/{path}")
-                await client.get(f"/api/v1/{path}")
+                got = await client.get(f"/api/v1/{path}")
+                assert got.headers["date"] == "Fri, 15 Jan 2027 08:00:00 GMT"
                 await client.post(f"/api/v1/{path}?refused")
             await client.post("/login")
 

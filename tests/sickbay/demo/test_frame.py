@@ -12,8 +12,8 @@ from rich.console import Console
 
 from fleet.findings import IncidentState, Mode, Verdict
 from sickbay.demo.bill import Bill
-from sickbay.demo.meter import Assumptions, World
 from sickbay.demo.frame import Frame, clock_text
+from sickbay.demo.meter import Assumptions, World
 from sickbay.demo.picture import draw
 from sickbay.demo.story import Kind, Sentence
 from sickbay.demo.truth import Row, Truth
@@ -123,6 +123,35 @@ def test_what_to_do_next_is_seen_even_where_the_table_is_cut():
     drawn = "\n".join(lines(ENDED, 100, 14))
     assert "sickbay why n11 --url http://127.0.0.1:40001" in drawn
     assert "1 unexpected: cordon n09" in drawn
+
+
+class TestASmallTerminal:
+    """80 columns, 24 rows."""
+
+    @pytest.mark.parametrize("paused", [None, "ada: let me look at this before anything else is done"])
+    def test_the_head_is_not_cut(self, paused):
+        head = lines(replace(VIEW, elapsed=13000.0, paused_by=paused), 80, 24)[1]
+        word = "running" if paused is None else "PAUSED"
+        assert f"3:36:40 of 16:40  auto  20x (14x)  {word}  repairs 1/2  out 3/4" in head
+
+    def test_every_scene_and_the_bill_are_on_the_last_screen(self):
+        rows = tuple(replace(ROW, title=f"scene {number:02d} " * 9) for number in range(12))
+        truth = replace(ENDED.truth, rows=rows, unexpected=())
+        drawn = lines(replace(ENDED, truth=truth), 80, 24)
+        assert [f"scene {number:02d}" in "".join(drawn) for number in range(12)] == [True] * 12
+        assert any(
+            "Lost to these faults: 3 GPU-hours (8 USD); without sickbay 36 (90 USD)" in d for d in drawn
+        )
+        assert any("sickbay why n11" in line for line in drawn)
+
+    def test_what_was_expected_is_told_where_it_did_not_happen(self):
+        truth = replace(ENDED.truth, rows=(replace(ROW, ok=False, expected="left", seen="TOUCHED"),) * 16)
+        assert "TOUCHED, not: left" in "".join(lines(replace(ENDED, truth=truth), 100, 24))
+
+
+def test_a_tall_terminal_says_what_the_bill_assumes():
+    assert "a sick node is found after 4 h" in "".join(lines(ENDED, 120, 60))
+    assert "is found after" not in "".join(lines(ENDED, 100, 14))
 
 
 def test_many_nodes_share_rows():

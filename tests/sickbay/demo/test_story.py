@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fleet.findings import Step
 from remediator.records import Actor, Outcome, Phase, StepRecord
 from sickbay.demo.story import Kind, Sentence, Story, tell_faults, tell_lines, tell_verdicts
@@ -67,6 +69,30 @@ def test_faults_of_a_scene_are_one_sentence():
         Sentence(1.0, "2 nodes", Kind.FAULT, "their agents fall silent for 60 s"),
         Sentence(1.0, "n3", Kind.FAULT, "GPU 4 falls off the bus"),
     ]
+
+
+def test_all_that_befalls_one_node_at_a_time_is_one_sentence():
+    faults = [
+        Fault(at_seconds=1, node="n4", scene="m", kind=FaultKind.ECC_UNCORRECTED, gpu_index=6),
+        Fault(at_seconds=1, node="n4", scene="m", kind=FaultKind.XID, code=48),
+    ]
+    text = "GPU 6 counts an uncorrected memory error; the driver prints XID 48"
+    assert tell_faults([(1.0, fault) for fault in faults]) == [Sentence(1.0, "n4", Kind.FAULT, text)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds", "text"),
+    [
+        (FaultKind.HEAT, 86_400, "heat slows GPU 2 down"),
+        (FaultKind.HEAT, 600, "heat slows GPU 2 down for 600 s"),
+        (FaultKind.POWER_BRAKE, 60, "the power supply brakes GPU 2 for 60 s"),
+        (FaultKind.ROW_REMAP_FAILED, 0, "a row remap of GPU 2 fails: no spare is left"),
+        (FaultKind.EXPORTER_AWAY, 240, "its exporter does not answer for 240 s"),
+    ],
+)
+def test_faults_that_metrics_show(kind, seconds, text):
+    fault = Fault(at_seconds=1, node="n4", scene="s", kind=kind, gpu_index=2, seconds=seconds)
+    assert [sentence.text for sentence in tell_faults([(1.0, fault)])] == [text]
 
 
 class TestVerdicts:
