@@ -45,6 +45,7 @@ function paint() {
 
 function troubled(error) {
   if (!(error instanceof Refused)) throw error;
+  if (error.status === 401 && !state.me) return; // the answer to a question asked before the sign-out
   if (error.status === 401) { signedOut("Your session has ended: it lasts 12 hours, and no longer than the controller runs. Sign in again; the page comes back to where you were."); return; }
   state.stale = error.message.replace(/\.$/, "");
   if (state.me) paint(); else paintStale();
