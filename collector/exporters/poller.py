@@ -160,7 +160,7 @@ class Poller:
             return self._state
 
     def run(self) -> None:
-        """Poll once per interval, from start to start. A read that takes longer is followed by one at once."""
+        """Poll once per interval, from start to start; a longer read is followed by the next at once."""
         while not self._stopped.is_set():
             due = self._clock.monotonic() + self._interval
             self.poll()
