@@ -28,7 +28,7 @@ from collector.exporters.summary import Names, PoolOf
 from fleet.clock import Clock, SystemClock
 from fleet.errors import InvalidInputError, SickbayError
 from sickbay import __version__
-from sickbay.config import AgentConfig, ConfigError, Kubernetes, Slurm, load_config, split_listen
+from sickbay.config import AgentConfig, ConfigError, Exporter, Kubernetes, Slurm, load_config, split_listen
 from sickbay.config import Pool as PoolSection
 from sickbay.config.hostlist import expand_hostlist
 from sickbay.duration import parse_duration
@@ -36,8 +36,7 @@ from sickbay.duration import parse_duration
 log = logging.getLogger(__name__)
 
 #: Beside the controller's 8470; clear of the agent (9870), dcgm-exporter (9400) and other Slurm exporters.
-DEFAULT_LISTEN = "127.0.0.1:8471"
-DEFAULT_INTERVAL = "30s"
+DEFAULT_LISTEN = Exporter().listen
 # A Slurm controller is asked by many already; below this a scrape's answer would not be fresher in practice.
 _LEAST_INTERVAL_SECONDS = 1.0
 _KUBERNETES_SECONDS = 10.0
@@ -60,6 +59,7 @@ class Settings:
 
     slurm: Slurm
     kubernetes: Kubernetes
+    exporter: Exporter
     pools: tuple[PoolSection, ...] = ()
 
 
@@ -78,11 +78,13 @@ def exporter(
         ),
     ] = None,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where /metrics is served.")
-    ] = DEFAULT_LISTEN,
+        str | None,
+        typer.Option(metavar="HOST:PORT", help=f"Where /metrics is served.  [default: {DEFAULT_LISTEN}]"),
+    ] = None,
     interval: Annotated[
-        str, typer.Option(metavar="DURATION", help="Time between two reads of the scheduler.")
-    ] = DEFAULT_INTERVAL,
+        str | None,
+        typer.Option(metavar="DURATION", help="Time between two reads of the scheduler.  [default: 30s]"),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="Read once, print the metrics, and end.")] = False,
 ) -> None:
     """Serve a scheduler's nodes, GPUs and queue as Prometheus metrics, until SIGTERM or SIGINT.
@@ -100,8 +102,9 @@ def exporter(
     )
     for chatty in ("httpx", "httpcore", "collector.slurm.client", "collector.kubernetes.client"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    address, seconds = _address(listen), _interval(interval)
     settings = _settings(config, scheduler)
+    address = _address(settings.exporter.listen if listen is None else listen)
+    seconds = settings.exporter.interval_seconds if interval is None else _interval(interval)
     clock = SystemClock()
     poller = Poller(
         _source(scheduler, settings, clock, config),
@@ -209,7 +212,7 @@ def _settings(path: Path | None, scheduler: SchedulerKind) -> Settings:
     """The sections the exporter reads; a file with ``scheduler`` alone will do. Raises ConfigError."""
     if path is None:
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        return Settings(Slurm(env=env), Kubernetes())
+        return Settings(Slurm(env=env), Kubernetes(), Exporter())
     loaded: AgentConfig = load_config(path, "agent")
     section = loaded.scheduler
     if section is None:
@@ -222,7 +225,7 @@ def _settings(path: Path | None, scheduler: SchedulerKind) -> Settings:
         )
     if scheduler is SchedulerKind.SLURM and section.slurm.transport == "rest":
         raise ConfigError([f"{path}: scheduler.slurm.transport rest is not in this version; write cli"])
-    return Settings(section.slurm, section.kubernetes, loaded.pools)
+    return Settings(section.slurm, section.kubernetes, loaded.exporter, loaded.pools)
 
 
 def pool_of(pools: tuple[PoolSection, ...]) -> PoolOf:

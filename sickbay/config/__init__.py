@@ -3,7 +3,7 @@
 Here live the models, their checks and the loader. What reads a section lives where it is used.
 """
 
-from sickbay.config.access import Agent, Http, Role, Token
+from sickbay.config.access import Agent, Exporter, Http, Role, Token
 from sickbay.config.errors import ConfigError
 from sickbay.config.hostlist import expand_hostlist
 from sickbay.config.load import load_config, parse_config
@@ -46,6 +46,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Domains",
+    "Exporter",
     "Http",
     "Jobs",
     "Kubernetes",

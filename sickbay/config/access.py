@@ -35,8 +35,9 @@ class Agent(Section):
         default=Path("/proc/sys/kernel/random/boot_id"),
         description="Where the epoch is read, before each push.",
     )
-    sources: tuple[Literal["dcgm", "nvidia-smi", "nic"], ...] = Field(
-        default=("dcgm", "nvidia-smi", "nic"), description="What the exporter reads on this node."
+    sources: tuple[Literal["dcgm", "nvml", "nvidia-smi", "nic"], ...] = Field(
+        default=("dcgm", "nvidia-smi", "nic"),
+        description="What the exporter reads on this node, every 15 s: `dcgm`, `nvml`, `nvidia-smi`, `nic`.",
     )
     dcgm_url: t.Url = Field(
         default="http://127.0.0.1:9400/metrics",
@@ -50,6 +51,19 @@ class Agent(Section):
     )
     spool_dir: t.FilePath = Field(
         default=Path("/var/lib/sickbay/spool"), description="Events wait here while the controller is away."
+    )
+
+
+class Exporter(Section):
+    """`sickbay exporter`: the scheduler's state as metrics."""
+
+    listen: t.Listen = Field(
+        default="127.0.0.1:8471",
+        description="Where it serves /metrics; `--listen` wins. Port 0 is any free port.",
+        json_schema_extra={"unit": "host:port"},
+    )
+    interval_seconds: t.PositiveSeconds = Field(
+        default=30, description="Time between two reads of the scheduler; `--interval` wins."
     )
 
 

@@ -57,6 +57,7 @@ class AgentConfig(Section):
     prices: policy.Prices = Field(default_factory=policy.Prices)
     slo: policy.Slo = Field(default_factory=policy.Slo)
     agent: access.Agent = Field(default_factory=access.Agent)
+    exporter: access.Exporter = Field(default_factory=access.Exporter)
     http: access.Http = Field(default_factory=access.Http)
 
     _warnings: tuple[str, ...] = PrivateAttr(default=())

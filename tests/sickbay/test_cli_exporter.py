@@ -263,6 +263,23 @@ def test_pools_are_the_controllers(tmp_path: Path) -> None:
     assert pool_of(())(NodeRecord(name="n1", state=NodeState.IDLE)) == "default"
 
 
+def test_the_address_and_the_interval_come_from_the_configuration(slurm: FakeSlurm, tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        path = tmp_path / "sickbay.yaml"
+        path.write_text(
+            f"scheduler: {{kind: slurm}}\nexporter: {{listen: '{address}', interval_seconds: 45}}\n"
+        )
+
+        done = slurm.run("--config", str(path))
+        shown = slurm.run("--config", str(path), "--once").stdout
+
+    assert done.stderr.startswith(f"sickbay: {address} is in use by another program")
+    assert "sickbay_scheduler_exporter_interval_seconds 45.0\n" in shown
+
+
 def test_the_default_port_is_nobodys() -> None:
     assert DEFAULT_LISTEN.rpartition(":")[2] not in ("8470", "9870", "9400", "9341", "9090", "9093", "9100")
 
