@@ -28,11 +28,12 @@ def to_prometheus(reading: Reading) -> str:
     ``sickbay_kernel_events_total{node,kind,code,pci}`` counts what this reading saw. Empty label: unknown.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families([*_sample_families(reading), *_event_families(reading)]))
+    registry.register(_Families([*sample_families(reading), *_event_families(reading)]))
     return generate_latest(registry).decode("utf-8")
 
 
-def _sample_families(reading: Reading) -> list[Metric]:
+def sample_families(reading: Reading) -> list[Metric]:
+    """The samples of ``reading`` as metric families; empty label: unknown."""
     families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
     for sample in reading.records:
         if not isinstance(sample, Sample) or not math.isfinite(sample.value):

@@ -119,6 +119,11 @@ AGENT_METRICS = _rows(
     ("sickbay_agent_loop_failures_total", _COUNTER, "1", "part"),
     ("sickbay_agent_last_push_timestamp_seconds", _GAUGE, "seconds", ""),
     ("sickbay_agent_line_to_push_seconds", _HISTOGRAM, "seconds", ""),
+    ("sickbay_agent_source_up", _GAUGE, "1", "source"),
+    ("sickbay_agent_source_last_success_timestamp_seconds", _GAUGE, "seconds", "source"),
+    ("sickbay_agent_source_duration_seconds", _GAUGE, "seconds", "source"),
+    ("sickbay_agent_source_interval_seconds", _GAUGE, "seconds", "source"),
+    ("sickbay_agent_source_timeouts_total", _COUNTER, "1", "source"),
 )
 
 #: What an exporter says of any scheduler. ``partition`` is a namespace on Kubernetes.

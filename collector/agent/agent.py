@@ -29,7 +29,7 @@ JOIN_SECONDS = 5.0
 
 
 class Companion(Protocol):
-    """Something that runs beside the loops: the GPU inventory, the metrics server."""
+    """Something that runs beside the loops: a source of metrics, the metrics server."""
 
     def start(self) -> None: ...
 

@@ -9,13 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from collector.agent.agent import Agent, Bell, Companion, Watchdog
+from collector.agent.board import INTERVALS_SHOWN, Board
 from collector.agent.boot import BootId
+from collector.agent.bounded import Bounded
 from collector.agent.complaints import ProblemLog
-from collector.agent.inventory import CachedInventory, GpuInventory, UnknownInventory, query_gpus
+from collector.agent.inventory import INVENTORY_SOURCES, GpuInventory, ReadInventory, UnknownInventory
 from collector.agent.metrics_http import MetricsServer
+from collector.agent.node_metrics import NodeCollector
+from collector.agent.poller import SourcePoller
 from collector.agent.push import Pusher
 from collector.agent.reader import KernelLogReader, LineParser, LineSource
 from collector.agent.settings import AgentSettings
+from collector.agent.sources import open_sources
 from collector.agent.spool import Spool
 from collector.agent.stats import AgentCollector, AgentStats, registry_of
 from collector.agent.transport import HttpTransport, Transport
@@ -23,8 +28,7 @@ from collector.encode import to_dict
 from collector.kernel_log import KernelLogParser, LogContext
 from collector.kernel_log.follow import open_source
 from fleet.clock import Clock, SystemClock
-
-NVIDIA_SMI = "nvidia-smi"
+from fleet.observations import Reading
 
 
 def build_agent(
@@ -48,9 +52,7 @@ def build_agent(
     transport = transport or HttpTransport(settings, clock)
     problems = ProblemLog(stats, clock)
     spool = Spool(settings.node_spool_dir, clock=clock, report=problems.tell, limit=settings.spool_events)
-    companions: list[Companion] = []
-    if inventory is None:
-        inventory = _inventory(settings, clock, stats, boot_id, bell, companions)
+    board, pollers, gpus = _sources(settings, clock, stats, boot_id, bell)
     reader = KernelLogReader(
         node=settings.node,
         open_source=source or (lambda: open_source(settings.kernel_log)),
@@ -72,12 +74,11 @@ def build_agent(
         spool=spool,
         transport=transport,
         boot_id=boot_id,
-        inventory=inventory,
+        inventory=inventory or gpus,
         stats=stats,
         uniform=uniform,
     )
     watchdog = Watchdog(clock)
-    companions += _metrics(settings, stats, spool, watchdog)
     return Agent(
         settings=settings,
         clock=clock,
@@ -87,12 +88,12 @@ def build_agent(
         stats=stats,
         bell=bell,
         watchdog=watchdog,
-        companions=tuple(companions),
+        companions=(*pollers, *_metrics(settings, stats, spool, watchdog, board)),
     )
 
 
 def _metrics(
-    settings: AgentSettings, stats: AgentStats, spool: Spool, watchdog: Watchdog
+    settings: AgentSettings, stats: AgentStats, spool: Spool, watchdog: Watchdog, board: Board
 ) -> list[MetricsServer]:
     address = settings.listen_address()
     if address is None:
@@ -102,24 +103,29 @@ def _metrics(
         version=settings.version,
         spool=lambda: (spool.depth, spool.durable, spool.dropped),
     )
-    return [MetricsServer(address, registry_of(collector), watchdog.healthy)]
+    return [MetricsServer(address, registry_of(collector, NodeCollector(board)), watchdog.healthy)]
 
 
-def _inventory(
-    settings: AgentSettings,
-    clock: Clock,
-    stats: AgentStats,
-    boot_id: BootId,
-    bell: Bell,
-    companions: list[Companion],
-) -> GpuInventory:
-    if NVIDIA_SMI not in settings.sources:
-        return UnknownInventory()
-    cached = CachedInventory(
-        clock=clock, stats=stats, boot_id=boot_id.read, changed=bell.ring, query=query_gpus
+def _sources(
+    settings: AgentSettings, clock: Clock, stats: AgentStats, boot_id: BootId, bell: Bell
+) -> tuple[Board, list[Companion], GpuInventory]:
+    """Each source with a thread of its own, the board they write on, and the GPUs they see."""
+    interval = settings.source_interval_seconds
+    sources = open_sources(settings, clock)
+    board = Board([source.name for source in sources], clock=clock, interval_seconds=interval)
+    inventory = ReadInventory(
+        clock=clock, boot_id=boot_id.read, changed=bell.ring, shown_seconds=INTERVALS_SHOWN * interval
     )
-    companions.append(cached)
-    return cached
+    pollers: list[Companion] = []
+    knows = False
+    for source in sources:
+        read: Callable[[], Reading] = Bounded(source.name, source.read, seconds=source.limit_seconds)
+        if source.name in INVENTORY_SOURCES:
+            read, knows = inventory.watching(source.name, read), True
+        pollers.append(
+            SourcePoller(source.name, read, board=board, stats=stats, clock=clock, interval_seconds=interval)
+        )
+    return board, pollers, inventory if knows else UnknownInventory()
 
 
 def _parser(settings: AgentSettings, clock: Clock, epoch: Callable[[], str | None]) -> LineParser:

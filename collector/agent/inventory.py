@@ -1,34 +1,29 @@
-"""Which GPUs this node has, as far as it can tell right now. Asked beside the push, never in its way."""
+"""Which GPUs this node has, as far as its sources can tell right now. Never in the push's way."""
 
 from __future__ import annotations
 
-import csv
-import logging
-import os
-import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from collector.agent.stats import AgentStats, LoopFailure
-from collector.process import TimedOutError, run
 from fleet.clock import Clock
-from fleet.errors import UnavailableError
-from fleet.identity import normalise_pci
+from fleet.observations import ProblemReason, Reading
 
-log = logging.getLogger(__name__)
-
-QUERY = ("nvidia-smi", "--query-gpu=uuid,index,pci.bus_id", "--format=csv,noheader")
-DEADLINE_SECONDS = 10.0
-REFRESH_SECONDS = 60.0
-# A refresh that is late by this much (the tool hangs) makes what we knew unknown.
-STALE_SECONDS = REFRESH_SECONDS + 3 * DEADLINE_SECONDS
-_UUID = re.compile(r"^GPU-[0-9A-Fa-f-]{8,64}$")
-_COLUMNS = 3
-# In a driver that hangs not even SIGKILL ends the tool. Each one in a row doubles the pause, so that they
-# do not pile up.
-MAX_PAUSE_SECONDS = 960.0
+#: Sources that list the node's GPUs as the driver has them now, the better one first. dcgm-exporter does not:
+#: its list is that of its own start.
+INVENTORY_SOURCES = ("nvml", "nvidia-smi")
+_COUNT = "node_gpu_count"
+# With one of these the list may lack a GPU: "fewer" is not what it says.
+_INCOMPLETE = frozenset(
+    {
+        ProblemReason.GPU_LOST,
+        ProblemReason.PARTIAL,
+        ProblemReason.TRUNCATED,
+        ProblemReason.TIMEOUT,
+        ProblemReason.TOO_LARGE,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,60 +45,36 @@ class GpuInventory(Protocol):
 
 
 class UnknownInventory:
-    """A node that cannot tell (``nvidia-smi`` is not among its sources)."""
+    """A node that cannot tell (neither ``nvml`` nor ``nvidia-smi`` is among its sources)."""
 
     def current(self, boot_id: str) -> tuple[GpuIdentity, ...] | None:
         return None
 
 
-def parse_gpus(text: str) -> tuple[GpuIdentity, ...] | None:
-    """The answer of ``QUERY``; None when any of it cannot be understood.
+def gpus_of(reading: Reading) -> tuple[GpuIdentity, ...] | None:
+    """The GPUs that ``reading`` lists, by index; None when it is not sure to list all of them.
 
-    One line a GPU: ``GPU-<uuid>, 0, 00000000:3B:00.0`` (nvidia-smi(1), ``--help-query-gpu``). All or
-    nothing: a list that lacks the GPU with the damaged line would look like a node that lost one.
+    All or nothing: a list that lacks the GPU with the damaged record would look like a node that lost one.
     """
-    if "no devices were found" in text.lower():
+    reasons = {problem.reason for problem in reading.problems}
+    names = {
+        (s.gpu, s.index, s.pci) for s in reading.samples if (s.gpu, s.index, s.pci) != (None, None, None)
+    }
+    counts = {sample.value for sample in reading.samples if sample.signal == _COUNT}
+    if reasons == {ProblemReason.NO_DEVICES} and not names:
         return ()
-    gpus = []
-    for row in csv.reader(text.splitlines(), skipinitialspace=True):
-        if not row:
-            continue
-        if len(row) != _COLUMNS:
-            return None
-        uuid, index, address = (cell.strip() for cell in row)
-        pci = normalise_pci(address)
-        if not _UUID.match(uuid) or not index.isdecimal() or pci is None:
-            return None
-        gpus.append(GpuIdentity(uuid, int(index), pci))
-    if not gpus or len({gpu.uuid for gpu in gpus}) != len(gpus):
+    if not reading.ok or reasons & _INCOMPLETE:
         return None
-    return tuple(gpus)
-
-
-class QueryError(Exception):
-    """The tool gave no usable answer; the text says why. ``hangs``: it had to be killed at the deadline."""
-
-    def __init__(self, message: str, *, hangs: bool = False) -> None:
-        super().__init__(message)
-        self.hangs = hangs
-
-
-def query_gpus(
-    argv: tuple[str, ...] = QUERY, deadline_seconds: float = DEADLINE_SECONDS
-) -> tuple[GpuIdentity, ...]:
-    """Run the tool once. QueryError when it is missing, late, failing or not understood."""
-    try:
-        done = run(argv, env={**os.environ, "LC_ALL": "C"}, timeout_seconds=deadline_seconds)
-    except TimedOutError as error:
-        raise QueryError(str(error), hangs=True) from error
-    except UnavailableError as error:
-        raise QueryError(str(error)) from error
-    text = done.stdout.decode("utf-8", "replace")
-    gpus = parse_gpus(text)
-    if gpus is None or (gpus and done.rc != 0):
-        line = next(iter(text.strip().splitlines()), "(no output)")[:200]
-        raise QueryError(f"{argv[0]} exited {done.rc} and said: {line}")
-    return gpus
+    gpus = [
+        GpuIdentity(uuid, index, pci)
+        for uuid, index, pci in names
+        if uuid is not None and index is not None and pci is not None
+    ]
+    if counts != {float(len(names))} or len(gpus) != len(names):
+        return None
+    if len({gpu.uuid for gpu in gpus}) != len(gpus):
+        return None
+    return tuple(sorted(gpus, key=lambda gpu: gpu.index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,91 +84,58 @@ class _Answer:
     at: float
 
 
-class CachedInventory:
-    """Asks ``query`` every 60 s in a thread of its own; ``current`` only looks at the last answer.
+class ReadInventory:
+    """Keeps what the last reading of each source says; thread-safe.
 
-    An answer belongs to the boot it was asked in: after a reboot nothing is known until asked again.
-    ``changed`` is called (in that thread) when what is known has changed.
+    An answer belongs to the boot it was read in, and is none after ``shown_seconds``. ``changed`` is called
+    (in the source's thread) when what is known has changed.
     """
 
     def __init__(
         self,
         *,
         clock: Clock,
-        stats: AgentStats,
         boot_id: Callable[[], str | None],
         changed: Callable[[], None],
-        query: Callable[[], tuple[GpuIdentity, ...]],
+        shown_seconds: float,
     ) -> None:
         self._clock = clock
-        self._stats = stats
         self._boot_id = boot_id
         self._changed = changed
-        self._query = query
-        self._answer: _Answer | None = None
-        self._complaint: str | None = None
-        self._pause_seconds = REFRESH_SECONDS
-        self._stop = threading.Event()
-        self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gpu-inventory", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ask the thread to end; it is not waited for (the tool may hang)."""
-        self._stop.set()
-        self._wake.set()
+        self._shown_seconds = shown_seconds
+        self._mutex = threading.Lock()
+        self._answers: dict[str, _Answer] = {}
 
     def current(self, boot_id: str) -> tuple[GpuIdentity, ...] | None:
-        answer = self._answer
-        if answer is None or self._clock.monotonic() - answer.at > STALE_SECONDS:
-            return None
-        if answer.boot_id != boot_id:
-            self._wake.set()
-            return None
-        return answer.gpus
+        oldest = self._clock.monotonic() - self._shown_seconds
+        with self._mutex:
+            answers = [self._answers.get(source) for source in INVENTORY_SOURCES]
+        for answer in answers:
+            if answer is not None and answer.at >= oldest and answer.boot_id == boot_id:
+                return answer.gpus
+        return None
 
-    def refresh(self) -> None:
-        """Ask once, now."""
-        boot_id = self._boot_id()
-        answer = None
-        try:
-            if boot_id is not None:
-                gpus = self._query()
-                if self._boot_id() == boot_id:
-                    answer = _Answer(boot_id, gpus, self._clock.monotonic())
-            self._say(None)
-            self._pause_seconds = REFRESH_SECONDS
-        except QueryError as error:
-            self._say(str(error))
-            self._pause_seconds = (
-                min(MAX_PAUSE_SECONDS, 2 * self._pause_seconds) if error.hangs else REFRESH_SECONDS
-            )
-        before, self._answer = self._answer, answer
+    def watching(self, source: str, read: Callable[[], Reading]) -> Callable[[], Reading]:
+        """``read``, with what it says about the node's GPUs kept here."""
+
+        def both() -> Reading:
+            boot_id, at = self._boot_id(), self._clock.monotonic()
+            reading = read()
+            gpus = gpus_of(reading) if boot_id is not None and self._boot_id() == boot_id else None
+            self._keep(source, None if gpus is None or boot_id is None else _Answer(boot_id, gpus, at))
+            return reading
+
+        return both
+
+    def _keep(self, source: str, answer: _Answer | None) -> None:
+        with self._mutex:
+            before = self._answers.get(source)
+            if answer is None:
+                self._answers.pop(source, None)
+            else:
+                self._answers[source] = answer
         if _known(before) != _known(answer):
             self._changed()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._wake.clear()
-            try:
-                self.refresh()
-            except Exception:  # boundary of the side thread: logged, counted, asked again
-                self._answer = None
-                self._stats.loop_failed(LoopFailure.INVENTORY)
-                log.exception("reading the GPU inventory failed; trying again in %g s", REFRESH_SECONDS)
-            self._wake.wait(self._pause_seconds)
-
-    def _say(self, complaint: str | None) -> None:
-        if complaint == self._complaint:
-            return
-        self._complaint = complaint
-        if complaint is None:
-            log.info("the GPU inventory is known again")
-        else:
-            self._stats.loop_failed(LoopFailure.INVENTORY)
-            log.warning("the GPUs of this node are unknown: %s", complaint)
 
 
 def _known(answer: _Answer | None) -> tuple[str, tuple[GpuIdentity, ...]] | None:

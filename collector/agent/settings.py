@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -14,16 +15,18 @@ MAX_TOKEN_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """One agent's settings; the first ten are the keys of ``agent:`` in the configuration file.
+    """One agent's settings; those without a remark are the keys of ``agent:`` in the configuration file.
 
     - ``node``: the name the controller's inventory knows this machine by. The agent speaks for no other.
     - ``controller``: base URL; events go to ``<controller>/api/v1/events``.
     - ``token`` is what ``token_file`` held at the start (None: no token). The file is read again when the
       controller refuses the token, so that a new one needs no restart.
     - ``kernel_log``: ``/dev/kmsg`` or a log file. ``boot_id_file``: read again before each push.
-    - ``sources``: ``nvidia-smi`` lets the agent report the node's GPUs; others are read by other parts.
+    - ``sources``: what is read for ``/metrics`` (``collector.agent.sources``); ``nvml`` and ``nvidia-smi``
+      also let the agent report the node's GPUs. ``dcgm_url``: where dcgm-exporter answers.
     - ``listen``: ``host:port`` of ``/metrics`` and ``/-/healthy``; None or "": off.
     - ``spool_dir``: events wait here, in a folder of this node's, until the controller has them.
+    - ``source_interval_seconds``: from one read of a source to the next (s). ``nic_root``: the network cards.
     - ``heartbeat_seconds``: the longest silence towards a controller (s).
     - ``batch_events``: events in one push; the controller answers for a batch in one transaction.
     - ``spool_events``: bound of the spool; at ~0.6 KB an event the default stays below 10 MB.
@@ -42,8 +45,10 @@ class AgentSettings:
     kernel_log: Path = Path("/dev/kmsg")
     boot_id_file: Path = Path("/proc/sys/kernel/random/boot_id")
     sources: tuple[str, ...] = ()
-    dcgm_url: str | None = None
+    dcgm_url: str = "http://127.0.0.1:9400/metrics"
     listen: str | None = None
+    source_interval_seconds: float = 15.0
+    nic_root: Path = Path("/sys/class/infiniband")
     heartbeat_seconds: float = 15.0
     batch_events: int = 200
     spool_events: int = 10_000
@@ -61,7 +66,7 @@ class AgentSettings:
             raise InvalidInputError(
                 f"agent.controller: {self.controller!r} is not a URL such as http://controller:8470"
             )
-        self.listen_address()
+        self._refuse_own_page()
 
     @property
     def events_url(self) -> str:
@@ -80,6 +85,25 @@ class AgentSettings:
         if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:  # noqa: PLR2004 - TCP's highest port
             raise InvalidInputError(f"agent.listen: {self.listen!r} is not host:port such as 0.0.0.0:9870")
         return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - no host means all, as everywhere
+
+    def _refuse_own_page(self) -> None:
+        """An agent that took its own page for dcgm-exporter's would show old values for ever."""
+        address = self.listen_address()
+        if address is None or "dcgm" not in self.sources:
+            return
+        try:
+            parts = urlsplit(self.dcgm_url)
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError as error:
+            raise InvalidInputError(f"agent.dcgm_url: {self.dcgm_url!r}: {error}") from error
+        if port == address[1] and _is_here(parts.hostname or "", self.node):
+            raise InvalidInputError(
+                f"agent.dcgm_url: {self.dcgm_url!r} is the agent's own page; set dcgm-exporter's address"
+            )
+
+
+def _is_here(host: str, node: str) -> bool:
+    return host in {"localhost", node, socket.gethostname()} or host.startswith("127.") or host == "::1"
 
 
 def read_token(path: Path) -> str:

@@ -49,7 +49,7 @@ class LoopFailure(StrEnum):
     PARSER = "parser"
     READER = "reader"
     PUSHER = "pusher"
-    INVENTORY = "inventory"
+    METRIC_SOURCE = "metric_source"
 
 
 class AgentStats:
@@ -186,8 +186,9 @@ class AgentCollector(Collector):
         yield from self._stats.families()
 
 
-def registry_of(collector: AgentCollector) -> CollectorRegistry:
-    """A registry with this collector alone: nothing of the process or the interpreter."""
+def registry_of(*collectors: Collector) -> CollectorRegistry:
+    """A registry with these collectors alone: nothing of the process or the interpreter."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
+    for collector in collectors:
+        registry.register(collector)
     return registry

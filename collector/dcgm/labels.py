@@ -160,6 +160,10 @@ def _number(text: str | None) -> int | None:
 
 def _series(labels: Labels) -> tuple[tuple[str, str], ...]:
     kept = [(ours, labels[name]) for name, ours in _KEPT.items() if name in labels]
+    # A network card of our own agents' pages; dcgm-exporter's ``nvidia0`` is another name of the index.
+    device = labels.get("device", "")
+    if device and _DEVICE.fullmatch(device) is None:
+        kept.append(("device", device))
     window = labels.get(_WINDOW, "")
     if window.isascii() and window.isdecimal() and len(window) <= 12:  # noqa: PLR2004 - thirty years
         kept.append(("window_seconds", f"{int(window) / 1000:g}"))
