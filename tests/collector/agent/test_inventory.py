@@ -1,191 +1,147 @@
-"""The GPU inventory: the tool's answers, and what may be said when it gives none."""
+"""The node's GPUs as its sources list them: all of them or nothing, and of this boot only."""
 
 from __future__ import annotations
 
-import stat
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from collector.agent.inventory import (
-    STALE_SECONDS,
-    CachedInventory,
-    GpuIdentity,
-    QueryError,
-    parse_gpus,
-    query_gpus,
-)
-from collector.agent.stats import AgentStats
+from collector.agent.inventory import GpuIdentity, ReadInventory, gpus_of
+from collector.nvidia_smi import read_live, read_nvidia_smi
+from collector.nvml import read_nvml
 from fleet.clock import ManualClock
+from fleet.observations import Problem, ProblemReason, Reading
+from tests.support.node_sources import PCIS, UUIDS, fake_smi, smi_xml
 
-ONE = "GPU-1d4a5b6c-0000-1111-2222-333344445555, 0, 00000000:3B:00.0\n"
-TWO = ONE + "GPU-2d4a5b6c-0000-1111-2222-333344445555, 1, 00000001:AF:00.0\n"
-FIRST = GpuIdentity("GPU-1d4a5b6c-0000-1111-2222-333344445555", 0, "0000:3b:00.0")
-SECOND = GpuIdentity("GPU-2d4a5b6c-0000-1111-2222-333344445555", 1, "0001:af:00.0")
-
-
-@pytest.mark.parametrize(
-    ("text", "gpus"),
-    [
-        (ONE, (FIRST,)),
-        (TWO, (FIRST, SECOND)),
-        ("\n" + ONE + "\n", (FIRST,)),
-        ("No devices were found\n", ()),
-        ("", None),
-        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", None),
-        (ONE + "[GPU is lost], [GPU is lost], 00000000:AF:00.0\n", None),
-        (ONE + "Unable to determine the device handle for GPU 0000:AF:00.0: Unknown Error\n", None),
-        (ONE + ONE, None),
-        ("GPU-1d4a5b6c, 0, [N/A]\n", None),
-        ("GPU-1d4a5b6c, -1, 00000000:3B:00.0\n", None),
-        ("\x00\xff, \n", None),
-    ],
-)
-def test_all_of_the_answer_or_nothing(text: str, gpus: tuple[GpuIdentity, ...] | None) -> None:
-    assert parse_gpus(text) == gpus
+FOUR = tuple(GpuIdentity(UUIDS[n], n, PCIS[n]) for n in range(4))
+TWO = FOUR[:2]
+NVML = Path(__file__).parents[2] / "data/nvml/mig-and-lost/input.jsonl"
 
 
-@pytest.fixture
-def tool(tmp_path: Path) -> Callable[[str], tuple[str, ...]]:
-    def make(script: str) -> tuple[str, ...]:
-        path = tmp_path / "nvidia-smi"
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        return (str(path),)
-
-    return make
-
-
-def test_the_tool_is_asked(tool: Callable[[str], tuple[str, ...]]) -> None:
-    assert query_gpus(tool(f"printf '{TWO}'")) == (FIRST, SECOND)
-    assert query_gpus(tool("echo 'No devices were found'; exit 6")) == ()
+def smi(text: str, returncode: int = 0) -> Reading:
+    return read_nvidia_smi(text.encode(), node="n01", now=0.0, returncode=returncode)
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("text", "returncode", "gpus"),
     [
-        ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", "exited 18 and said"),
-        (f"printf '{ONE}'; exit 15", "exited 15"),
-        ("exit 0", "no output"),
+        (smi_xml(4), 0, FOUR),
+        (smi_xml(2), 0, TWO),
+        ("No devices were found\n", 6, ()),
+        ("", 0, None),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", 9, None),
+        ("Failed to initialize NVML: Driver/library version mismatch\n", 18, None),
+        # The list is whole, whatever one of them says of itself.
+        ("WARNING: infoROM is corrupted at gpu 0000:1B:00.0\n" + smi_xml(2), 14, TWO),
+        # It says of itself that a part may be missing.
+        (smi_xml(2), 15, None),
+        # One more than is shown.
+        (smi_xml(2).replace("<attached_gpus>2<", "<attached_gpus>3<"), 0, None),
+        # A GPU that is lost, beside those that are shown.
+        ("Unable to determine the device handle for GPU0000:4B:00.0: GPU is lost.\n" + smi_xml(2), 0, None),
+        # Cut off.
+        (smi_xml(2)[:-400], 0, None),
+        # A GPU without a name, or with that of another one.
+        (smi_xml(2).replace(UUIDS[1], "N/A"), 0, None),
+        (smi_xml(2).replace(UUIDS[1], UUIDS[0]), 0, None),
     ],
 )
-def test_a_failing_tool_says_nothing_about_gpus(
-    tool: Callable[[str], tuple[str, ...]], script: str, said: str
+def test_all_of_the_answer_or_nothing(
+    text: str, returncode: int, gpus: tuple[GpuIdentity, ...] | None
 ) -> None:
-    with pytest.raises(QueryError, match=said):
-        query_gpus(tool(script))
+    assert gpus_of(smi(text, returncode)) == gpus
 
 
-def test_a_missing_tool_is_unknown() -> None:
-    with pytest.raises(QueryError, match="not installed"):
-        query_gpus(("nvidia-smi-that-is-not-there",))
+def test_nvml_with_a_lost_gpu_cannot_tell() -> None:
+    assert gpus_of(read_nvml(NVML.read_bytes(), node="n01", now=0.0)) is None
 
 
-def test_a_hanging_tool_is_ended_with_its_children(
-    tool: Callable[[str], tuple[str, ...]], tmp_path: Path
-) -> None:
-    child = tmp_path / "child"
-    started = time.monotonic()
-    with pytest.raises(QueryError, match="did not end within"):
-        query_gpus(tool(f"sleep 60 & echo $! > {child}; wait"), deadline_seconds=0.5)
-    assert time.monotonic() - started < 5
-    pid = int(child.read_text())
-    status = Path(f"/proc/{pid}/status")
-    assert not status.exists() or "zombie" in status.read_text()
+def test_single_answers_after_a_loss_are_no_list(tmp_path: Path) -> None:
+    """The tool refuses as a whole; those that are asked one by one do not say how many there are."""
+    tool = fake_smi(tmp_path, smi_xml(1))
+    lost = "Unable to determine the device handle for GPU0000:4B:00.0: GPU is lost."
+    tool.write_text(
+        f'#!/bin/sh\ncase "$*" in *-i*) exec cat {tmp_path}/answer.xml;; esac\necho "{lost}"; exit 15\n'
+    )
+    reading = read_live(5.0, node="n01", now=0.0, tool=str(tool), gpus=lambda: [PCIS[0]])
+    assert {sample.gpu for sample in reading.samples} == {UUIDS[0]}
+    assert gpus_of(reading) is None
 
 
 class Bench:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.boot = "boot-a"
-        self.answer: tuple[GpuIdentity, ...] | Exception = (FIRST,)
         self.changes = 0
-        self.asked = 0
-        self.inventory = CachedInventory(
-            clock=self.clock,
-            stats=AgentStats(),
-            boot_id=lambda: self.boot,
-            changed=self._changed,
-            query=self._query,
+        self.inventory = ReadInventory(
+            clock=self.clock, boot_id=lambda: self.boot, changed=self._changed, shown_seconds=45.0
         )
 
     def _changed(self) -> None:
         self.changes += 1
 
-    def _query(self) -> tuple[GpuIdentity, ...]:
-        self.asked += 1
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
+    def read(self, reading: Reading, source: str = "nvidia-smi") -> None:
+        assert self.inventory.watching(source, lambda: reading)() is reading
 
 
-def test_unknown_until_asked_then_known_and_told_once() -> None:
+FAILED = Reading((Problem(source="nvidia-smi", reason=ProblemReason.TIMEOUT, message="late"),), ok=False)
+
+
+def test_unknown_until_read_then_known_and_told_once() -> None:
     bench = Bench()
     assert bench.inventory.current("boot-a") is None
-    bench.inventory.refresh()
-    bench.inventory.refresh()
-    assert bench.inventory.current("boot-a") == (FIRST,)
+    bench.read(smi(smi_xml(2)))
+    bench.read(smi(smi_xml(2)))
+    assert bench.inventory.current("boot-a") == TWO
     assert bench.changes == 1
-    bench.answer = (FIRST, SECOND)
-    bench.inventory.refresh()
+    bench.read(smi(smi_xml(4)))
+    assert bench.inventory.current("boot-a") == FOUR
     assert bench.changes == 2
 
 
-def test_a_failure_makes_it_unknown_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_makes_it_unknown_at_once() -> None:
     bench = Bench()
-    bench.inventory.refresh()
-    bench.answer = QueryError("the driver hangs")
-    bench.inventory.refresh()
-    bench.inventory.refresh()
+    bench.read(smi(smi_xml(2)))
+    bench.read(FAILED)
     assert bench.inventory.current("boot-a") is None
-    assert caplog.text.count("the driver hangs") == 1
+    assert bench.changes == 2
 
 
 def test_an_old_answer_is_no_answer() -> None:
     bench = Bench()
-    bench.inventory.refresh()
-    bench.clock.advance(STALE_SECONDS)
-    assert bench.inventory.current("boot-a") == (FIRST,)
+    bench.read(smi(smi_xml(2)))
+    bench.clock.advance(45.0)
+    assert bench.inventory.current("boot-a") == TWO
     bench.clock.advance(0.1)
     assert bench.inventory.current("boot-a") is None
 
 
+def test_the_other_source_answers_where_one_cannot() -> None:
+    bench = Bench()
+    bench.read(smi(smi_xml(2)))
+    bench.read(FAILED, "nvml")
+    assert bench.inventory.current("boot-a") == TWO
+    bench.read(smi(smi_xml(4)), "nvml")
+    assert bench.inventory.current("boot-a") == FOUR
+
+
 def test_gpus_of_an_earlier_boot_say_nothing_about_this_one() -> None:
     bench = Bench()
-    bench.inventory.refresh()
+    bench.read(smi(smi_xml(2)))
     bench.boot = "boot-b"
     assert bench.inventory.current("boot-b") is None
-    bench.inventory.refresh()
-    assert bench.inventory.current("boot-b") == (FIRST,)
+    bench.read(smi(smi_xml(2)))
+    assert bench.inventory.current("boot-b") == TWO
 
 
-def test_a_reboot_while_the_tool_ran_leaves_it_unknown() -> None:
-    bench = Bench()
-
-    def query() -> tuple[GpuIdentity, ...]:
-        bench.boot = "boot-b"
-        return (FIRST,)
-
-    inventory = CachedInventory(
-        clock=bench.clock, stats=AgentStats(), boot_id=lambda: bench.boot, changed=lambda: None, query=query
+@pytest.mark.parametrize("boots", [["boot-a", "boot-b"], [None, None], [None, "boot-a"], ["boot-a", None]])
+def test_a_reboot_or_no_boot_while_it_was_read_leaves_it_unknown(boots: list[str | None]) -> None:
+    said = iter(boots)
+    inventory = ReadInventory(
+        clock=ManualClock(), boot_id=lambda: next(said), changed=lambda: None, shown_seconds=45.0
     )
-    inventory.refresh()
+    read: Callable[[], Reading] = inventory.watching("nvidia-smi", lambda: smi(smi_xml(2)))
+    read()
+    assert inventory.current("boot-a") is None
     assert inventory.current("boot-b") is None
-
-
-def test_the_side_thread_survives_a_defect() -> None:
-    bench = Bench()
-    bench.answer = RuntimeError("a defect")
-    bench.inventory.start()
-    deadline = time.monotonic() + 5
-    while bench.asked == 0 and time.monotonic() < deadline:
-        bench.inventory.current("boot-a")
-    bench.answer = (FIRST,)
-    bench.boot = "boot-b"
-    bench.inventory._wake.set()
-    while bench.inventory.current("boot-b") is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert bench.inventory.current("boot-b") == (FIRST,)
-    bench.inventory.stop()
