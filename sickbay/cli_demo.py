@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +37,16 @@ def register(app: typer.Typer) -> None:
         port: Annotated[
             int, typer.Option("--port", min=0, max=65535, help="Where the API and the console listen.")
         ] = 8470,
+        rules: Annotated[
+            list[Path] | None,
+            typer.Option(
+                "--rules",
+                metavar="DIR",
+                help="Rules of your own over the shipped ones; may be given more than once.",
+                exists=True,
+                file_okay=False,
+            ),
+        ] = None,
         headless: Annotated[  # noqa: FBT002 - a flag
             bool, typer.Option("--headless", help="To the end as fast as possible, without a picture.")
         ] = False,
@@ -48,21 +59,26 @@ def register(app: typer.Typer) -> None:
                 "must be a number above 0, such as 20 (simulated seconds per second)", param_hint="--speed"
             )
         if headless or as_json or not _is_a_screen():
-            return _headless(nodes=nodes, seed=seed, scheduler=scheduler, as_json=as_json)
-        return _on_screen(nodes=nodes, seed=seed, scheduler=scheduler, speed=speed, port=port)
+            return _headless(nodes=nodes, seed=seed, scheduler=scheduler, rules=rules or (), as_json=as_json)
+        return _on_screen(
+            nodes=nodes, seed=seed, scheduler=scheduler, rules=rules or (), speed=speed, port=port
+        )
 
 
 def _is_a_screen() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
-def _headless(*, nodes: int, seed: int, scheduler: SchedulerKind, as_json: bool) -> int:
+def _headless(
+    *, nodes: int, seed: int, scheduler: SchedulerKind, rules: Sequence[Path], as_json: bool
+) -> int:
     from rich.console import Console  # noqa: PLC0415 - --help stays fast
 
+    from rules.catalogue import load_catalogue  # noqa: PLC0415
     from sickbay.demo.headless import play  # noqa: PLC0415
     from sickbay.demo.table import truth_report  # noqa: PLC0415
 
-    truth = play(nodes=nodes, seed=seed, scheduler=scheduler)
+    truth = play(nodes=nodes, seed=seed, scheduler=scheduler, catalogue=load_catalogue(rules))
     if as_json:
         print(json.dumps(truth.json()))
     else:
@@ -71,13 +87,22 @@ def _headless(*, nodes: int, seed: int, scheduler: SchedulerKind, as_json: bool)
     return 1 if truth.failed else 0
 
 
-def _on_screen(*, nodes: int, seed: int, scheduler: SchedulerKind, speed: float, port: int) -> int:
+def _on_screen(
+    *, nodes: int, seed: int, scheduler: SchedulerKind, rules: Sequence[Path], speed: float, port: int
+) -> int:
     from rich.console import Console  # noqa: PLC0415 - the same
 
+    from rules.catalogue import load_catalogue  # noqa: PLC0415
     from sickbay.demo.console import Settings, run  # noqa: PLC0415
 
     settings = Settings(
-        nodes=nodes, seed=seed, speed=speed, port=port, command=_own_name(), scheduler=scheduler
+        nodes=nodes,
+        seed=seed,
+        speed=speed,
+        port=port,
+        command=_own_name(),
+        scheduler=scheduler,
+        catalogue=load_catalogue(rules),
     )
     return run(settings, Console(emoji=False))
 

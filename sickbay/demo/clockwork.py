@@ -17,12 +17,13 @@ from remediator.ledger import open_ledger
 from remediator.policy import Policy, Pool
 from remediator.records import Word, WordKind
 from rules.catalogue import load_catalogue
+from rules.model import Catalogue
 from sickbay.assembly import Application, assemble
 from sickbay.demo.clusters import World, build_world
 from sickbay.demo.clusters_kind import SchedulerKind
 from sickbay.demo.exporters import simulated_exporters
 from sickbay.demo.meter import Meter
-from sickbay.demo.scenes import PRESSED_BY, Script, default_script
+from sickbay.demo.scenes import PRESSED_BY, Script, default_script, heat_expected
 from simulator.faults import Fault
 
 HEARTBEAT_SECONDS = 15.0
@@ -84,10 +85,15 @@ class Clockwork:
         script: Script | None = None,
         clock: ManualClock | None = None,
         scheduler: SchedulerKind = SchedulerKind.SLURM,
+        catalogue: Catalogue | None = None,
     ) -> None:
-        """``database``: the ledger's file; None keeps it in memory, which is for one thread only."""
+        """``database``: the ledger's file; None keeps it in memory, which is for one thread only.
+
+        ``catalogue``: the rules, the shipped ones by default.
+        """
+        catalogue = catalogue or load_catalogue()
         self.clock = clock or ManualClock()
-        self.script = script or default_script(node_names(nodes))
+        self.script = script or default_script(node_names(nodes), heat=heat_expected(catalogue))
         self.scheduler = scheduler
         self.world = build_world(scheduler, self.script, clock=self.clock, nodes=nodes, seed=seed)
         self.cluster = self.world.cluster
@@ -98,7 +104,6 @@ class Clockwork:
         url = "sqlite://" if database is None else f"sqlite:///{database}"
         self.store = open_ledger(url, self.clock)
         incident_numbers = itertools.count(1)
-        catalogue = load_catalogue()
         self.nodes, self.seed = nodes, seed
         self.meter = Meter(self.cluster, catalogue)
         self.app: Application = assemble(

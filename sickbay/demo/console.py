@@ -17,12 +17,13 @@ from rich.live import Live
 
 from fleet.clock import Clock, ManualClock, SystemClock
 from fleet.errors import SickbayError
+from rules.model import Catalogue
 from sickbay.demo.clockwork import TICK_SECONDS, Clockwork, node_names
 from sickbay.demo.clusters_kind import SchedulerKind
 from sickbay.demo.door import Door
 from sickbay.demo.frame import Frame, clock_text
 from sickbay.demo.quiet import quiet_logging
-from sickbay.demo.scenes import default_script
+from sickbay.demo.scenes import default_script, heat_expected
 from sickbay.demo.story import Story
 from sickbay.demo.table import truth_report
 from sickbay.demo.truth import Truth, truth_of
@@ -51,6 +52,7 @@ class Settings:
     port: int
     command: str = "sickbay"
     scheduler: SchedulerKind = SchedulerKind.SLURM
+    catalogue: Catalogue
 
 
 class Stop:
@@ -146,7 +148,7 @@ class _Show:
         self._stop = stop
         self._clock: Clock = SystemClock()
         self._people: list[str] = []
-        script = default_script(node_names(settings.nodes))
+        script = default_script(node_names(settings.nodes), heat=heat_expected(settings.catalogue))
         # The simulated clock meets the wall clock at the script's end: ages in `sickbay why` are right then.
         start = int(self._clock.now() + script.ends_at / settings.speed - script.ends_at)
         self._work = Clockwork(
@@ -156,6 +158,7 @@ class _Show:
             script=script,
             clock=ManualClock(float(start)),
             scheduler=settings.scheduler,
+            catalogue=settings.catalogue,
         )
         self._story = Story(self._work)
         self._server, self._notice = self._open_door(settings.port)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from rules.model import Catalogue
 from sickbay.demo.clockwork import Clockwork
 from sickbay.demo.clusters_kind import SchedulerKind
 from sickbay.demo.quiet import quiet_logging
@@ -21,6 +22,7 @@ def play(
     seed: int,
     script: Script | None = None,
     scheduler: SchedulerKind = SchedulerKind.SLURM,
+    catalogue: Catalogue | None = None,
 ) -> Truth:
     """Run the whole script. Progress goes to stderr, and only to a terminal."""
     errors = Console(stderr=True)
@@ -33,7 +35,9 @@ def play(
         disable=not errors.is_terminal,
     )
     with quiet_logging():
-        work = Clockwork(nodes=nodes, seed=seed, database=None, script=script, scheduler=scheduler)
+        work = Clockwork(
+            nodes=nodes, seed=seed, database=None, script=script, scheduler=scheduler, catalogue=catalogue
+        )
         try:
             with progress:
                 task = progress.add_task("", total=work.script.ends_at)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fleet.findings import Response
+from rules.model import Catalogue
 from simulator.faults import Fault, FaultKind
 from simulator.jobs import JobSpec
 
@@ -74,7 +76,18 @@ _SHORT = JobSpec(name="finetune", user="emil", nodes=1, gpus_per_node=8, seconds
 BURST_NODES, BURST_PERCENT = 5, 2
 
 
-def default_script(nodes: Sequence[str]) -> Script:
+#: The rule that the hot GPU meets. Shipped, it lets the job end; a site's own may drain at once.
+HEAT_RULE = "gpu-thermal-hw-slowdown"
+
+
+def heat_expected(catalogue: Catalogue) -> Expect:
+    """What must come of the hot GPU, by the rules in force."""
+    rule = catalogue.by_id.get(HEAT_RULE)
+    at_once = rule is not None and rule.response is Response.DRAIN
+    return Expect.HANDED_OVER if at_once else Expect.AFTER_JOB
+
+
+def default_script(nodes: Sequence[str], *, heat: Expect = Expect.AFTER_JOB) -> Script:
     """The scenes over a fleet of at least ``MIN_NODES`` nodes; times leave room between unlike stories.
 
     Every node has one part to play, but for those that only fall silent: they do in two scenes.
@@ -95,7 +108,7 @@ def default_script(nodes: Sequence[str]) -> Script:
             _scene(
                 "thermal",
                 "a fan dies and heat slows a GPU",
-                Expect.AFTER_JOB,
+                heat,
                 Fault(
                     at_seconds=60,
                     node=hot,

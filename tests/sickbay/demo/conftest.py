@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rules.model import Catalogue
 from sickbay.demo.clockwork import Clockwork, node_names
 from sickbay.demo.scenes import Script, default_script
 
@@ -16,8 +17,10 @@ def clockwork() -> Iterator[Callable[..., Clockwork]]:
     """A factory of clockworks that are closed at the end."""
     made: list[Clockwork] = []
 
-    def make(script: Script | None = None, *, nodes: int = 16, seed: int = 1) -> Clockwork:
-        made.append(Clockwork(nodes=nodes, seed=seed, database=None, script=script))
+    def make(
+        script: Script | None = None, *, nodes: int = 16, seed: int = 1, catalogue: Catalogue | None = None
+    ) -> Clockwork:
+        made.append(Clockwork(nodes=nodes, seed=seed, database=None, script=script, catalogue=catalogue))
         return made[-1]
 
     yield make

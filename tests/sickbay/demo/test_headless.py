@@ -52,7 +52,7 @@ def test_every_expected_outcome_happens_and_nothing_else_is_touched(capsys, seed
 class TestAWrongScript:
     @pytest.fixture(autouse=True)
     def expect_nothing_of_a_lost_gpu(self, monkeypatch):
-        def wrong(names):
+        def wrong(names, **_):
             script = default_script(names)
             scene = replace(script.scenes[0], expect=Expect.NOTHING)
             return replace(script, scenes=(scene,), buttons=(), ends_at=60.0)
@@ -88,6 +88,7 @@ class TestAWrongScript:
         (["--speed", "0"], "must be a number above 0"),
         (["--speed", "nan"], "must be a number above 0"),
         (["--port", "65536"], "'--port'"),
+        (["--rules", "/nowhere/at/all"], "'--rules'"),
     ],
 )
 def test_bad_usage_is_one_line_and_2(capsys, args, told):
@@ -95,6 +96,14 @@ def test_bad_usage_is_one_line_and_2(capsys, args, told):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert told in err
+
+
+def test_rules_that_cannot_be_used_are_named_before_anything_runs(capsys, tmp_path):
+    (tmp_path / "mine.yaml").write_text("rules:\n  - id: mine\n    response: drain\n")
+    assert cli.run(["demo", "--json", "--rules", str(tmp_path)]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "mine.yaml:2: a rule lacks kind" in err
 
 
 def test_the_limits_of_the_command_are_those_of_the_script():

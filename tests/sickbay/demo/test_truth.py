@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from fleet.findings import Response
 from fleet.marks import Mark
+from rules.catalogue import load_catalogue
 from sickbay.cli_demo import DEFAULT_SPEED
 from sickbay.demo.clockwork import node_names
-from sickbay.demo.scenes import Button, Expect, default_script
+from sickbay.demo.scenes import HEAT_RULE, Button, Expect, default_script, heat_expected
 from sickbay.demo.table import verdict
 from sickbay.demo.truth import truth_of
 from simulator.faults import FaultKind
@@ -59,6 +61,34 @@ def test_what_differs_after_a_person_took_part_is_no_failure(clockwork, only):
     truth = truth_of(work, ["pause", "pause"])
     assert (truth.ok, truth.failed) == (False, False)
     assert "A person took part (pause): what differs from the script may be theirs." in str(verdict(truth))
+
+
+@pytest.mark.slow
+class TestHeat:
+    """Let the job end or drain at once: the rule's word, and a site may say otherwise."""
+
+    @pytest.fixture
+    def at_once(self):
+        shipped = load_catalogue()
+        rule = replace(shipped.by_id[HEAT_RULE], response=Response.DRAIN)
+        return replace(shipped, rules=(rule, *(r for r in shipped.rules if r.id != HEAT_RULE)))
+
+    def test_drained_at_once_where_a_sites_rule_says_so(self, clockwork, only, at_once):
+        assert heat_expected(at_once) is Expect.HANDED_OVER
+        work = clockwork(only("thermal", ends_at=320.0, expect=heat_expected(at_once)), catalogue=at_once)
+        work.run(lambda: work.finished)
+        [row] = truth_of(work).rows
+        assert (row.ok, row.seen) == (True, "drained, 1 job requeued, handed over")
+        assert row.detected_after_seconds is not None
+        assert row.detected_after_seconds > 180, "seen over several scrapes, not in one"
+
+    def test_and_the_script_that_expects_the_job_to_end_says_no(self, clockwork, only, at_once):
+        assert heat_expected(load_catalogue()) is Expect.AFTER_JOB
+        work = clockwork(only("thermal", ends_at=320.0), catalogue=at_once)
+        work.run(lambda: work.finished)
+        truth = truth_of(work)
+        assert [row.ok for row in truth.rows] == [False]
+        assert any(action.startswith("requeue n01") for action in truth.unexpected)
 
 
 class TestTheButton:
