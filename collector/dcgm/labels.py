@@ -21,6 +21,7 @@ _MIG_UUID = re.compile(r"MIG-(GPU-[0-9A-Za-z-]{1,64})/(\d{1,4})(?:/(\d{1,4}))?")
 # The exporter's own pod, where NODE_NAME is not set (dcgm-exporter issue 78): never a node, never a workload.
 _EXPORTER = re.compile(r"(?:^|[-_/])dcgm-exporter(?:[-_.]|$)")
 _DEVICE = re.compile(r"nvidia(\d{1,4})")
+_FABRIC = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 _HOSTS = ("Hostname", "hostname")
 _UUIDS = ("UUID", "uuid", "gpu_uuid")
@@ -164,6 +165,9 @@ def _series(labels: Labels) -> tuple[tuple[str, str], ...]:
     device = labels.get("device", "")
     if device and _DEVICE.fullmatch(device) is None:
         kept.append(("device", device))
+    # On our own pages the fabric's id stands beside the clique; elsewhere ``cluster`` is the site's name.
+    if "clique" in labels and _FABRIC.fullmatch(labels.get("cluster", "")):
+        kept.append(("cluster", labels["cluster"]))
     window = labels.get(_WINDOW, "")
     if window.isascii() and window.isdecimal() and len(window) <= 12:  # noqa: PLR2004 - thirty years
         kept.append(("window_seconds", f"{int(window) / 1000:g}"))
