@@ -78,6 +78,8 @@ COMMANDS: Mapping[str, Lazy] = {
     ),
     "alerts": Lazy("sickbay.cli_alerts", _SET_UP, "Prometheus rules and Alertmanager configuration: build."),
     "config": Lazy("sickbay.cli_config", _SET_UP, "Check a configuration file."),
+    "init": Lazy("sickbay.cli_init", _SET_UP, "A few questions, or detection: a commented configuration."),
+    "doctor": Lazy("sickbay.cli_doctor", _SET_UP, "Live self-check: rights, clocks, settings; read-only."),
     "agent-token": Lazy("sickbay.cli_config", _SET_UP, "Print a node's token."),
 }
 

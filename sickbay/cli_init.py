@@ -191,9 +191,8 @@ def _next_steps(out: Path, answers: Answers, made: list[Path]) -> None:
     ]
     if edits:
         typer.echo("to edit first:\n" + "\n".join(edits))
-    typer.echo(
-        f"next:\n  sickbay config check {out}\n  sickbay doctor --config {out}\n  sickbay serve --config {out}"
-    )
+    steps = (f"config check {out}", f"doctor --config {out}", f"serve --config {out}")
+    typer.echo("next:\n" + "\n".join(f"  sickbay {step}" for step in steps))
 
 
 def _stop(message: str, *, status: int = 2) -> NoReturn:
