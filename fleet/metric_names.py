@@ -124,6 +124,7 @@ AGENT_METRICS = _rows(
     ("sickbay_agent_source_duration_seconds", _GAUGE, "seconds", "source"),
     ("sickbay_agent_source_interval_seconds", _GAUGE, "seconds", "source"),
     ("sickbay_agent_source_timeouts_total", _COUNTER, "1", "source"),
+    ("sickbay_agent_gpus_complete", _GAUGE, "1", ""),
 )
 
 #: What an exporter says of any scheduler. ``partition`` is a namespace on Kubernetes.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from collector.agent.sources import GPU_SOURCES
 from fleet.clock import Clock
 from fleet.observations import Problem, ProblemReason, Reading, Sample
 
@@ -15,6 +17,19 @@ INTERVALS_SHOWN = 3
 #: Bounds of what one source may put on the page: sixteen GPUs with every signal stay below 3,000 series.
 MAX_SERIES = 10_000
 MAX_LABEL_CHARS = 256
+# A part of the answer is lost, if no single GPU is named: what it does not list may still be there. PARTIAL
+# is not among them: a source says so when it knows that a GPU is missing.
+_LOSSES = frozenset(
+    {
+        ProblemReason.TRUNCATED,
+        ProblemReason.TOO_LARGE,
+        ProblemReason.UNREADABLE,
+        ProblemReason.TIMEOUT,
+        ProblemReason.QUERY_ERROR,
+        ProblemReason.PERMISSION_DENIED,
+        ProblemReason.CONFLICT,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +50,11 @@ class SourceHealth:
 
 @dataclass(slots=True)
 class _Entry:
-    """``samples`` with the time at which each is too old, of the monotonic clock."""
+    """``samples`` with the time at which each is too old, of the monotonic clock.
+
+    ``whole``: no part of that reading was lost. ``listed``: the GPUs of the last whole one. ``late``: the
+    last read got no answer in time.
+    """
 
     interval: float
     samples: tuple[tuple[Sample, float], ...] = ()
@@ -44,6 +63,9 @@ class _Entry:
     last_success: float | None = None
     duration: float | None = None
     timeouts: int = 0
+    late: bool = False
+    whole: bool = False
+    listed: frozenset[str] | None = None
 
 
 class Board:
@@ -71,9 +93,13 @@ class Board:
             entry.interval = next_seconds
             entry.duration = now - began
             entry.ok = reading.ok
-            entry.timeouts += timed_out(reading)
+            entry.late = timed_out(reading)
+            entry.timeouts += entry.late
             if reading.ok:
                 entry.samples, entry.until, entry.last_success = samples, until, wall
+                entry.whole = not any(map(_is_loss, reading.problems))
+                if entry.whole:
+                    entry.listed = _gpus(reading.samples)
 
     def samples(self) -> tuple[tuple[Sample, ...], ...]:
         """What each source says now, in the order of precedence; nothing that is too old."""
@@ -98,9 +124,41 @@ class Board:
             ]
         yield from found
 
+    def gpus_complete(self) -> bool | None:
+        """Whether a GPU that is not shown is one that no source sees. None: no source lists GPUs.
+
+        Unless a source that may know more cannot tell now: it has not been read yet, hangs, has lost a part
+        of its answer, or listed, when it last answered whole, a GPU that nobody shows now.
+        """
+        now = self._clock.monotonic()
+        named = _gpus(sample for samples in self.samples() for sample in samples)
+        with self._mutex:
+            entries = [entry for source, entry in self._entries.items() if source in GPU_SOURCES]
+            whole = [bool(entry.ok and entry.whole and now <= entry.until) for entry in entries]
+            others = [
+                entry.listed <= named
+                if entry.listed is not None
+                else entry.ok is False and not entry.late and any(whole)
+                for entry in entries
+            ]
+        return all(map(operator.or_, whole, others)) if entries else None
+
     def _age(self, sample: Sample, wall: float, took: float) -> float:
         """How old the sample was when its read began (s): an exporter may print times of its own."""
         return max(0.0, wall - sample.time - took)
+
+
+def _is_loss(problem: Problem) -> bool:
+    nameless = problem.gpu is None and problem.index is None and problem.pci is None
+    return nameless and problem.reason in _LOSSES
+
+
+def _gpus(samples: Iterable[Sample]) -> frozenset[str]:
+    names = (
+        sample.gpu or sample.pci or (None if sample.index is None else f"{sample.index}")
+        for sample in samples
+    )
+    return frozenset(name for name in names if name is not None)
 
 
 def timed_out(reading: Reading) -> bool:

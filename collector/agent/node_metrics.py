@@ -22,6 +22,13 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._health()
+        complete = self._board.gpus_complete()
+        if complete is not None:
+            yield GaugeMetricFamily(
+                "sickbay_agent_gpus_complete",
+                "1: a GPU that is not here is one that no source sees. 0: a source cannot tell now.",
+                value=float(complete),
+            )
         yield from sample_families(Reading(merge(self._board.samples())))
 
     def _health(self) -> Iterator[Metric]:

@@ -19,6 +19,8 @@ NVIDIA_SMI = "nvidia-smi"
 NIC = "nic"
 #: Of two sources that give one signal of one GPU the first is believed.
 PRECEDENCE = (DCGM, NVML, NVIDIA_SMI, NIC)
+#: Those that list GPUs.
+GPU_SOURCES = frozenset({DCGM, NVML, NVIDIA_SMI})
 
 # Deadlines (s) at the usual interval of 15 s. dcgm-exporter answers from its cache, sysfs at once; the driver
 # may take seconds to wake where persistence mode is off.

@@ -21,6 +21,7 @@ from fleet.observations import ProblemReason
 MAX_WORKLOADS_PER_GPU = 256
 _MAX_CACHED_LABELS = 4096
 _QUOTED_CHARS = 120
+AGENT_GPUS_COMPLETE = "sickbay_agent_gpus_complete"
 _XID = "gpu_xid_last_code"
 _XID_COUNTS = frozenset({"gpu_xid_window_count", "gpu_xid_errors_total"})
 
@@ -116,7 +117,13 @@ class Body:
         self._take_value(metric, entry, line)
 
     def _note_foreign(self, line: Line) -> None:
-        """A metric no signal needs: only that it is DCGM's, and blank, is worth a count."""
+        """A metric no signal needs: only that it is DCGM's, and blank, is worth a count.
+
+        But our own agent says so when it cannot list all GPUs: one that is missing may still be there.
+        """
+        if line.name == AGENT_GPUS_COMPLETE and line.value == 0:
+            message = "a source of the agent cannot tell now: a GPU that is missing here may still be there"
+            self._tally.add(ProblemReason.QUERY_ERROR, message, count=1)
         if line.name.startswith(("DCGM_", "dcgm_")):
             self.foreign_metrics += 1
             self._note_blank(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from prometheus_client import generate_latest
 from collector.agent.board import MAX_LABEL_CHARS, MAX_SERIES, Board, SourceHealth, timed_out, within_bounds
 from collector.agent.node_metrics import NodeCollector
 from collector.agent.stats import registry_of
+from collector.dcgm import read_dcgm
 from fleet.clock import ManualClock
 from fleet.observations import Problem, ProblemReason, Reading, Sample
 
@@ -59,7 +61,11 @@ def test_before_the_first_read_nothing_is_known() -> None:
         source="dcgm", up=None, last_success=None, duration_seconds=None, interval_seconds=15.0, timeouts=0
     )
     names = {line.split("{")[0] for line in bench.page().splitlines() if not line.startswith("#")}
-    assert names == {"sickbay_agent_source_interval_seconds", "sickbay_agent_source_timeouts_total"}
+    assert names == {
+        "sickbay_agent_source_interval_seconds",
+        "sickbay_agent_source_timeouts_total",
+        "sickbay_agent_gpus_complete 0.0",
+    }
 
 
 def test_a_reading_is_shown_for_three_intervals_then_it_is_absent() -> None:
@@ -148,6 +154,83 @@ def test_a_time_of_the_exporters_own_counts() -> None:
     assert bench.shown()[0] == [1.0]
     bench.clock.advance(15.1)
     assert bench.shown()[0] == []
+
+
+def gpus(*uuids: str, ok: bool = True, problems: tuple[Problem, ...] = ()) -> Reading:
+    samples = (Sample(node="n01", signal=HEAT, value=50.0, time=0.0, gpu=f"GPU-{uuid}") for uuid in uuids)
+    return Reading((*samples, *problems), ok=ok)
+
+
+LOST_ONE = Problem(source="nvidia-smi", reason=ProblemReason.GPU_LOST, message="why", pci="0000:1b:00.0")
+NO_TIME = problem(ProblemReason.TIMEOUT)
+GONE = Reading((problem(ProblemReason.TOOL_MISSING),), ok=False)
+HANGS = Reading((NO_TIME,), ok=False)
+
+
+@pytest.mark.parametrize(
+    ("dcgm", "smi", "complete"),
+    [
+        # Nothing is read yet; then one of them.
+        ([], [], False),
+        ([gpus("a", "b")], [], False),
+        ([gpus("a", "b")], [gpus("a", "b")], True),
+        # A GPU that neither sees any more is missing.
+        ([gpus("a", "b"), gpus("a")], [gpus("a", "b"), gpus("a")], True),
+        ([gpus("a", "b"), gpus("a")], [gpus("a", "b"), gpus("a", problems=(LOST_ONE,))], True),
+        # One hangs, and the other lists all that it listed.
+        ([gpus("a", "b"), HANGS], [gpus("a", "b")], True),
+        ([gpus("a", "b")], [gpus("a", "b"), HANGS], True),
+        # One hangs that had listed more than the other does now: nobody knows.
+        ([gpus("a")], [gpus("a", "b"), HANGS], False),
+        ([gpus("a", "b"), gpus("a")], [gpus("a", "b"), HANGS], False),
+        # A part of the answer is lost.
+        ([HANGS], [gpus("a", "b"), gpus("a", problems=(NO_TIME,))], False),
+        ([gpus("a", "b")], [gpus("a", problems=(NO_TIME,))], False),
+        ([gpus("a", "b")], [gpus("a", "b"), gpus("a", problems=(NO_TIME,))], True),
+        # One that is not installed knows nothing; one that has hung from the start may.
+        ([gpus("a")], [GONE], True),
+        ([gpus("a")], [HANGS], False),
+        ([GONE], [GONE], False),
+    ],
+)
+def test_whether_a_gpu_that_is_not_shown_is_missing(
+    dcgm: list[Reading], smi: list[Reading], complete: bool
+) -> None:
+    bench = Bench()
+    for source, readings in (("dcgm", dcgm), ("nvidia-smi", smi)):
+        for number, reading in enumerate(readings):
+            dated = Reading(tuple(_now(record, bench) for record in reading.records), ok=reading.ok)
+            # An earlier reading is so old that it is shown no more.
+            began = bench.clock.monotonic() - (46.0 if number + 1 < len(readings) else 0.0)
+            bench.board.record(source, dated, began=began, next_seconds=15.0)
+    assert bench.board.gpus_complete() is complete
+    page = bench.page()
+    assert f"sickbay_agent_gpus_complete {float(complete)}" in page
+    problems = read_dcgm(page.encode(), node="n01", now=0.0).problems
+    told = [p.reason for p in problems if p.reason is not ProblemReason.NO_DEVICES]
+    assert told == ([] if complete else [ProblemReason.QUERY_ERROR])
+
+
+def _now(record: Any, bench: Bench) -> Any:
+    return replace(record, time=bench.clock.now()) if isinstance(record, Sample) else record
+
+
+def test_a_node_whose_sources_list_no_gpus_says_nothing_of_them() -> None:
+    board = Board(["nic"], clock=ManualClock(), interval_seconds=15.0)
+    assert board.gpus_complete() is None
+    assert "gpus_complete" not in generate_latest(registry_of(NodeCollector(board))).decode()
+
+
+def test_a_gpu_without_uuid_counts_by_what_it_has() -> None:
+    bench = Bench()
+    bench.read(50.0)
+    sample = Sample(node="n01", signal=HEAT, value=1.0, time=bench.clock.now(), index=3)
+    bench.board.record("nvidia-smi", Reading((sample,)), began=bench.clock.monotonic(), next_seconds=15.0)
+    bench.clock.advance(15.0)
+    bench.read(50.0)
+    assert bench.board.gpus_complete() is True
+    bench.clock.advance(31.0)
+    assert bench.board.gpus_complete() is False
 
 
 def test_only_so_many_series_and_so_long_labels() -> None:
