@@ -25,7 +25,7 @@ MIN_STAGE_ROWS = 5
 #: Frame, heading and one incident.
 MIN_INCIDENT_ROWS = 4
 #: A pane narrower than this gives a sentence a second line.
-ONE_LINE_FROM = 70
+ONE_LINE_FROM = 100
 _INDENT = 6
 
 _KIND_STYLES = {

@@ -111,7 +111,7 @@ def test_it_fills_exactly_the_screen(view, width, height, encoding):
 def test_the_newest_sentence_is_always_there_and_a_long_one_is_cut():
     drawn = lines(VIEW, 200, 60)
     assert any("562" not in line and PAUSED in line for line in drawn)
-    cut = [line for line in lines(VIEW, 130, 30) if "XID 79" in line]
+    cut = [line for line in lines(VIEW, 152, 30) if "XID 79" in line]
     assert len(cut) == 1
     assert cut[0].rstrip(" │").endswith("…")
     narrow = "\n".join(lines(VIEW, 100, 15))
