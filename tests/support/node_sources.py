@@ -86,7 +86,7 @@ def fake_smi(folder: Path, xml: str) -> Path:
     tool.write_text(
         "#!/bin/sh\n"
         f"echo asked >> {folder}/calls\n"
-        f"[ -e {folder}/hang ] && exec sleep 600\n"
+        f"[ -e {folder}/hang ] && exec sleep 60\n"
         f"exec cat {folder}/answer.xml\n"
     )
     tool.chmod(0o755)
