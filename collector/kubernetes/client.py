@@ -20,6 +20,7 @@ import msgspec
 from collector.kubernetes.answers import TOO_MANY, UNAUTHORIZED, Answer, ExpiredError, error_for, read_answer
 from collector.kubernetes.auth import Credentials, CredentialsError, Endpoint
 from collector.kubernetes.objects import (
+    ClaimObject,
     DaemonSetObject,
     ListObject,
     Metadata,
@@ -29,7 +30,7 @@ from collector.kubernetes.objects import (
 from collector.kubernetes.rights import Right
 from collector.ratelimit import TokenBucket
 from fleet.clock import Clock
-from fleet.errors import ForbiddenError, RateLimitedError, UnavailableError
+from fleet.errors import ForbiddenError, NotFoundError, RateLimitedError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
 FIELD_MANAGER = "sickbay"
@@ -42,6 +43,8 @@ _SECOND_LOOK_SECONDS = 2.0
 _MAX_RESTARTS = 3
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
+# Kubernetes 1.34, 1.33, 1.32 and 1.31.
+_CLAIM_VERSIONS = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 T = TypeVar("T")
@@ -100,6 +103,15 @@ class KubernetesClient:
 
     def list_daemonsets(self) -> list[DaemonSetObject]:
         return self._list("/apis/apps/v1/daemonsets", DaemonSetObject, {})
+
+    def list_claims(self) -> list[ClaimObject]:
+        """ResourceClaims in the newest version that the server has; none where it has no such API."""
+        for version in _CLAIM_VERSIONS:
+            try:
+                return self._list(f"/apis/resource.k8s.io/{version}/resourceclaims", ClaimObject, {})
+            except NotFoundError:
+                continue
+        return []
 
     def get_node(self, name: str) -> NodeObject:
         return self._get(f"/api/v1/nodes/{_segment(name)}", NodeObject)

@@ -1,7 +1,8 @@
 """The parts of API objects that are read, and nothing else. Unknown fields are skipped while decoding.
 
-Field meanings: Kubernetes API reference v1 (Node, Pod), resource.k8s.io/v1 (ResourceClaim), meta/v1 (Status,
-ListMeta). Everything may be null or missing in real answers, so everything has a default but names.
+Field meanings: Kubernetes API reference v1 (Node, Pod), resource.k8s.io (ResourceClaim, ResourceSlice),
+meta/v1 (Status, ListMeta). Everything may be null or missing in real answers, so everything has a default
+but names.
 """
 
 from __future__ import annotations
@@ -128,6 +129,8 @@ class PodSpec(Struct, rename="camel", frozen=True):
     resource_claims: list[PodClaim] | None = None
     active_deadline_seconds: int | None = None
     termination_grace_period_seconds: int | None = None
+    overhead: dict[str, Any] | None = None
+    resources: Resources | None = None
 
 
 class Terminated(Struct, rename="camel", frozen=True):
@@ -138,6 +141,7 @@ class Terminated(Struct, rename="camel", frozen=True):
 
 class ContainerState(Struct, frozen=True):
     terminated: Terminated | None = None
+    running: dict[str, Any] | None = None
 
 
 class AllocatedDevice(Struct, frozen=True):
@@ -169,6 +173,7 @@ class PodStatus(Struct, rename="camel", frozen=True):
     start_time: str | None = None
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
     resource_claim_statuses: list[ClaimStatus] | None = None
 
 
@@ -182,18 +187,20 @@ class PodObject(Struct, frozen=True):
         return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
 
 
-class DeviceResult(Struct, frozen=True):
+class DeviceResult(Struct, rename="camel", frozen=True):
     driver: str = ""
     pool: str = ""
     device: str = ""
+    admin_access: bool | None = None
 
 
 class DeviceAllocation(Struct, frozen=True):
     results: list[DeviceResult] | None = None
 
 
-class ClaimAllocation(Struct, frozen=True):
+class ClaimAllocation(Struct, rename="camel", frozen=True):
     devices: DeviceAllocation | None = None
+    node_selector: Any = None
 
 
 class ClaimConsumer(Struct, frozen=True):
@@ -209,6 +216,39 @@ class ResourceClaimStatus(Struct, rename="camel", frozen=True):
 class ClaimObject(Struct, frozen=True):
     metadata: Metadata
     status: ResourceClaimStatus | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+
+
+class BasicDevice(Struct, frozen=True):
+    attributes: dict[str, Any] | None = None
+
+
+class SliceDevice(Struct, frozen=True):
+    """``basic`` holds the attributes in v1alpha3 and v1beta1; from v1beta2 on they stand by themselves."""
+
+    name: str = ""
+    basic: BasicDevice | None = None
+    attributes: dict[str, Any] | None = None
+
+
+class ResourcePool(Struct, frozen=True):
+    name: str = ""
+    generation: int = 0
+
+
+class ResourceSliceSpec(Struct, rename="camel", frozen=True):
+    driver: str = ""
+    pool: ResourcePool | None = None
+    node_name: str | None = None
+    devices: list[SliceDevice] | None = None
+
+
+class SliceObject(Struct, frozen=True):
+    metadata: Metadata
+    spec: ResourceSliceSpec | None = None
 
 
 class DaemonSetObject(Struct, frozen=True):

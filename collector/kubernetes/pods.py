@@ -5,20 +5,23 @@ The classes follow kubectl drain's filters (kubectl pkg/drain/filters.go), each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from typing import Any
 
-from collector.kubernetes.gpus import PodGpus, pod_gpus
+from collector.kubernetes.claims import Device
+from collector.kubernetes.gpus import PodGpus, effective, pod_gpus
 from collector.kubernetes.marks import UNSCHEDULABLE_TAINT, epoch
-from collector.kubernetes.objects import Container, OwnerReference, PodObject, Terminated
+from collector.kubernetes.objects import Container, OwnerReference, PodObject, PodSpec, PodStatus, Terminated
 from collector.kubernetes.quantity import parse_quantity
 from fleet.errors import InvalidInputError
 from fleet.scheduler import JobKind, JobRecord
 
 MIRROR = "kubernetes.io/config.mirror"
 _FINISHED = ("succeeded", "failed")
+_MEMORY = "memory"
 # Somebody's word that this pod must not be moved (cluster-autoscaler FAQ, Karpenter "Disruption").
 _STAY = (
     ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
@@ -57,6 +60,19 @@ def is_daemon(owner: OwnerReference | None) -> bool:
     return owner is not None and owner.kind == "DaemonSet" and owner.api_version.startswith("apps/")
 
 
+def is_mirror(pod: PodObject) -> bool:
+    """Of a static pod: annotated by its kubelet and, since 1.18, owned by its Node."""
+    owner = controller_of(pod)
+    if MIRROR in (pod.metadata.annotations or {}):
+        return True
+    return owner is not None and (owner.kind, owner.api_version) == ("Node", "v1")
+
+
+def is_finished(pod: PodObject) -> bool:
+    """Its containers have ended for good: it holds nothing any more."""
+    return _phase(pod) in _FINISHED
+
+
 def is_bound(pod: PodObject) -> bool:
     return bool(pod.spec and pod.spec.node_name)
 
@@ -66,7 +82,7 @@ def classify(pod: PodObject, *, is_orphan: OrphanTest = lambda _: False) -> PodC
     phase = _phase(pod)
     owner = controller_of(pod)
     annotations = pod.metadata.annotations or {}
-    if MIRROR in annotations:
+    if is_mirror(pod):
         return PodClass.MIRROR
     if phase in _FINISHED:
         return PodClass.FINISHED
@@ -99,11 +115,17 @@ def is_stuck(pod: PodObject, *, now: float) -> bool:
     return due is not None and due < now
 
 
-def job_record(pod: PodObject, *, now: float, shared_nodes: frozenset[str] = frozenset()) -> JobRecord:
+def job_record(
+    pod: PodObject,
+    *,
+    now: float,
+    shared_nodes: frozenset[str] = frozenset(),
+    claimed: Sequence[Device] | None = None,
+) -> JobRecord:
     """The pod as a job. ``restarts`` counts restarts of its containers in place."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     node = spec.node_name if spec else None
-    gpus: PodGpus = pod_gpus(pod, shared_node=node in shared_nodes)
+    gpus: PodGpus = pod_gpus(pod, shared_node=node in shared_nodes, claimed=claimed)
     phase = _phase(pod)
     ended = _ended(pod) if phase in _FINISHED else _Ended()
     started = epoch(status.start_time) if status else None
@@ -119,7 +141,7 @@ def job_record(pod: PodObject, *, now: float, shared_nodes: frozenset[str] = fro
         requeue=_can_return(pod),
         kind=JobKind.POD,
         time_left_seconds=started + deadline - now if started is not None and deadline is not None else None,
-        memory_bytes=_memory(spec.containers or ()) if spec else None,
+        memory_bytes=_memory(spec) if spec else None,
         exit_code=ended.exit_code,
         signal=ended.signal,
         ended_at=ended.at,
@@ -135,7 +157,7 @@ def job_record(pod: PodObject, *, now: float, shared_nodes: frozenset[str] = fro
 def _can_return(pod: PodObject) -> bool:
     """Its controller makes it again, elsewhere if need be."""
     owner = controller_of(pod)
-    return owner is not None and not is_daemon(owner) and MIRROR not in (pod.metadata.annotations or {})
+    return owner is not None and not is_daemon(owner) and not is_mirror(pod)
 
 
 def _phase(pod: PodObject) -> str:
@@ -173,9 +195,10 @@ class _Ended:
 
 def _ended(pod: PodObject) -> _Ended:
     """The first failure among its containers, else their success; when the last one ended."""
+    status = pod.status or PodStatus()
     states: list[Terminated] = [
         one.state.terminated
-        for one in (pod.status.container_statuses if pod.status else None) or ()
+        for one in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
         if one.state is not None and one.state.terminated is not None
     ]
     if not states:
@@ -185,14 +208,25 @@ def _ended(pod: PodObject) -> _Ended:
     return _Ended(shown.exit_code, shown.signal or None, max(times, default=None))
 
 
-def _memory(containers: Iterable[Container]) -> int | None:
-    total = Decimal(0)
-    for container in containers:
-        asked = container.resources.requests if container.resources else None
-        if asked is None or "memory" not in asked:
-            continue
-        try:
-            total += parse_quantity(asked["memory"])
-        except InvalidInputError:
-            return None
-    return int(total) or None
+def _memory(spec: PodSpec) -> int | None:
+    """What the scheduler sets aside: the pod's own request, else its containers', and its overhead."""
+    try:
+        own = _memory_of(spec.resources.requests if spec.resources else None)
+        total = own or effective(spec.containers or (), spec.init_containers or (), _asked_memory)
+        overhead = _memory_of(spec.overhead)
+    except InvalidInputError:
+        return None
+    amount = total.get(_MEMORY, Decimal(0)) + overhead.get(_MEMORY, Decimal(0))
+    return int(amount) or None
+
+
+def _asked_memory(container: Container) -> dict[str, Decimal]:
+    """A limit alone is a request too (the API server's default)."""
+    resources = container.resources
+    if resources is None:
+        return {}
+    return _memory_of(resources.requests) or _memory_of(resources.limits)
+
+
+def _memory_of(amounts: Mapping[str, Any] | None) -> dict[str, Decimal]:
+    return {_MEMORY: parse_quantity(amounts[_MEMORY])} if amounts and _MEMORY in amounts else {}

@@ -321,7 +321,7 @@ def test_one_bad_record_does_not_hide_the_good_ones() -> None:
     ("data", "reason"),
     [
         (b'{"kind": "Node", "metadata": {"na', ProblemReason.TRUNCATED),
-        (b"Unable to connect to the server", ProblemReason.UNREADABLE),
+        (b"Unable to connect to the server", ProblemReason.CONTROLLER_UNREACHABLE),
         (b'{"nodes": []}', ProblemReason.UNREADABLE),
         (b"[1]", ProblemReason.UNREADABLE),
     ],
