@@ -242,7 +242,9 @@ def _may_write(rows: Rows, sight: LedgerSight) -> bool:
         return False
     if sight.version is None:
         return bool(rows("SELECT has_schema_privilege(current_schema(), 'CREATE')")[0][0])
-    return bool(rows("SELECT has_table_privilege('meta', 'UPDATE')")[0][0])
+    from remediator.ledger.schema import meta  # noqa: PLC0415 - loads the database's library
+
+    return bool(rows(f"SELECT has_table_privilege('{meta.name}', 'UPDATE')")[0][0])
 
 
 def _read(rows: Rows, *, tables: str) -> LedgerSight:

@@ -55,7 +55,7 @@ def test_errors_are_unknown_with_their_sentence(caplog: pytest.LogCaptureFixture
             Check("refuses", refuses),  # type: ignore[arg-type]
             Check("cannot", cannot_read),  # type: ignore[arg-type]
             Check("broken", is_broken),  # type: ignore[arg-type]
-            Check("silent", lambda: []),
+            Check("silent", list),
         ],
         SystemClock(),
     )
