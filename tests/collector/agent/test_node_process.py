@@ -33,8 +33,10 @@ from tests.support.recording_controller import RecordingController
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
 ROOT = Path(__file__).parents[3]
-INTERVAL = 1.0
+INTERVAL = 1.5
 SHOWN = 3 * INTERVAL
+# Far below what a hanging source takes to be given up (s), with room for a busy machine.
+PROMPT = 3.0
 # The command, with a shorter rhythm and the test's cards in place of this machine's; what it had loaded and
 # needed is told at the end.
 SCRIPT = """
@@ -123,6 +125,9 @@ class Node:
     def up(self, source: str) -> float | None:
         return self.page().get(f'sickbay_agent_source_up{{source="{source}"}}')
 
+    def all_up(self, *sources: str) -> bool:
+        return all(self.up(source) == 1.0 for source in sources)
+
     def values(self, signal: str) -> dict[Any, float]:
         return {s.gpu or s.labels.get("device"): s.value for s in self.scrape().samples if s.signal == signal}
 
@@ -197,7 +202,7 @@ def known(samples: tuple[Sample, ...]) -> set[tuple[Any, ...]]:
 def test_a_scrape_of_the_agent_is_what_the_node_s_sources_say(node: Node) -> None:
     node.start("dcgm", "nvidia-smi", "nic")
     sources = ("dcgm", "nvidia-smi", "nic")
-    node.until("all sources", lambda: all(node.up(source) == 1.0 for source in sources))
+    node.until("all sources", lambda: node.all_up(*sources))
     reading = node.scrape()
     assert reading.ok
     assert reading.problems == ()
@@ -220,17 +225,17 @@ def test_a_scrape_of_the_agent_is_what_the_node_s_sources_say(node: Node) -> Non
 def test_each_source_may_hang_alone(node: Node) -> None:
     """The others are read, kernel events travel, and what nobody says any more is absent."""
     node.start("dcgm", "nvidia-smi", "nic")
-    node.until("all sources", lambda: all(node.up(source) == 1.0 for source in ("dcgm", "nvidia-smi", "nic")))
+    node.until("all sources", lambda: node.all_up("dcgm", "nvidia-smi", "nic"))
     of_dcgm, of_smi = {UUIDS[n]: 50.0 + n for n in range(4)}, smi_values(HEAT)
     assert of_dcgm != of_smi
-    assert node.values(HEAT) == of_dcgm
+    node.until("dcgm's word", lambda: node.values(HEAT) == of_dcgm)
 
     node.dcgm_hangs.set()
     node.until("dcgm down", lambda: node.up("dcgm") == 0.0)
-    assert node.kernel_line_takes() < 1.0
+    assert node.kernel_line_takes() < PROMPT
     node.until("nvidia-smi's word in place of dcgm's", lambda: node.values(HEAT) == of_smi, SHOWN + 5)
     assert node.values(SM) == {}, "what only dcgm says is absent, not old and not 0"
-    assert (node.up("nvidia-smi"), node.up("nic")) == (1.0, 1.0)
+    node.until("the others", lambda: node.all_up("nvidia-smi", "nic"))
     (node.cards / "mlx5_1/ports/1/state").write_text("1: DOWN\n")
     node.until("the card's news", lambda: node.values("nic_port_state") == {"mlx5_0": 4.0, "mlx5_1": 1.0})
 
@@ -239,9 +244,9 @@ def test_each_source_may_hang_alone(node: Node) -> None:
     (node.path / "bin/hang").touch()
     node.until("nvidia-smi down", lambda: node.up("nvidia-smi") == 0.0)
     node.until("what only nvidia-smi says to be absent", lambda: node.values(LIMIT) == {}, SHOWN + 5)
-    assert node.kernel_line_takes() < 1.0
-    assert node.values(HEAT) == of_dcgm
-    assert (node.up("dcgm"), node.up("nic")) == (1.0, 1.0)
+    assert node.kernel_line_takes() < PROMPT
+    node.until("dcgm's word", lambda: node.values(HEAT) == of_dcgm)
+    node.until("the others", lambda: node.all_up("dcgm", "nic"))
     node.controller.wait_for(lambda: node.controller.pushes[-1]["agent"]["gpus"] is None)
     interval = 'sickbay_agent_source_interval_seconds{source="nvidia-smi"}'
     node.until("nvidia-smi backing off", lambda: node.page()[interval] >= 4 * INTERVAL, 30)
@@ -252,8 +257,8 @@ def test_each_source_may_hang_alone(node: Node) -> None:
     os.mkfifo(counter)  # an open for reading that never returns
     node.until("nic down", lambda: node.up("nic") == 0.0, 20)
     node.until("its cards to be absent", lambda: node.values("nic_port_state") == {}, SHOWN + 5)
-    assert node.kernel_line_takes() < 1.0
-    assert node.values(HEAT) == of_dcgm
+    assert node.kernel_line_takes() < PROMPT
+    node.until("dcgm's word", lambda: node.values(HEAT) == of_dcgm)
     threads = thread_count(node)
     wait_until(
         lambda: node.page()['sickbay_agent_source_timeouts_total{source="nic"}'] >= 3,
@@ -271,16 +276,21 @@ def smi_values(signal: str) -> dict[Any, float]:
 
 
 def thread_count(node: Node) -> int:
+    """The threads that stay: the fewest in half a second, for reads and scrapes come and go."""
     assert node.process is not None
-    status = Path(f"/proc/{node.process.pid}/status").read_text()
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("Threads:")))
+    tasks = Path(f"/proc/{node.process.pid}/task")
+    counts = []
+    for _ in range(25):
+        counts.append(len(list(tasks.iterdir())))
+        time.sleep(0.02)
+    return min(counts)
 
 
 @pytest.mark.parametrize("sources", [(), ("nic",), ("dcgm",), ("nvidia-smi",), ("dcgm", "nvidia-smi", "nic")])
 def test_an_agent_loads_what_it_reads_and_no_more(node: Node, sources: tuple[str, ...]) -> None:
     (node.path / "bin/answer.xml").write_text(smi_xml(8))
     node.start(*sources)
-    node.until("all sources", lambda: all(node.up(source) == 1.0 for source in sources))
+    node.until("all sources", lambda: node.all_up(*sources))
     for _ in range(5):
         node.scrape()
     node.stop()
