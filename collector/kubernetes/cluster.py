@@ -12,7 +12,7 @@ from collector.kubernetes.objects import NodeObject, PodObject
 from collector.kubernetes.pods import OrphanTest, is_bound, is_finished, job_record
 from fleet.identity import MigInstance
 from fleet.observations import Allocation, Problem, ProblemReason
-from fleet.scheduler import JobRecord, NodeRecord
+from fleet.scheduler import GpuUse, JobRecord, NodeRecord
 
 SOURCE = "kubernetes"
 _OLD_MIG = re.compile(r"MIG-(?P<gpu>GPU-[0-9A-Fa-f-]+)/(?P<gi>[0-9]{1,3})/(?P<ci>[0-9]{1,3})")
@@ -51,7 +51,7 @@ def read_cluster(
     claims = claims or Claims()
     records: list[NodeRecord] = []
     problems: list[Problem] = []
-    shared: set[str] = set()
+    means: dict[str, GpuUse] = {}
     for node in nodes:
         name = node.metadata.name
         reading = read_node(
@@ -63,14 +63,19 @@ def read_cluster(
             complete=incomplete is not None and name not in incomplete,
         )
         records.append(reading.record)
-        if reading.shared:
-            shared.add(name)
+        means[name] = reading.whole_means
         problems.extend(
             Problem(source=SOURCE, reason=reason, node=name, message=f"{name} {text}")
             for reason, text in reading.problems
         )
     jobs = tuple(
-        job_record(pod, now=now, shared_nodes=frozenset(shared), claimed=claims.of(pod)) for pod in pods or ()
+        job_record(
+            pod,
+            now=now,
+            whole_means=means.get((pod.spec.node_name if pod.spec else None) or "", GpuUse.EXCLUSIVE),
+            claimed=claims.of(pod),
+        )
+        for pod in pods or ()
     )
     return ClusterReading(tuple(records), jobs, tuple(problems))
 
@@ -167,5 +172,5 @@ def _unhealthy(pod: PodObject, resource: str, device_id: str, place: _Place | No
         gpu=place.gpu if place else None,
         index=place.index if place else None,
         message=f"pod {pod.id} runs on {device_id} of {resource}, which its kubelet calls Unhealthy; a "
-        "device plugin keeps this word until it restarts, so compare with NVML before calling a GPU broken",
+        "device plugin keeps this word until it restarts, so ask the device itself before calling it broken",
     )

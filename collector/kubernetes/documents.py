@@ -63,7 +63,7 @@ _EMPTY = re.compile(r"^No resources found(?: in \S+ namespace)?\.?$")
 _NEXT = re.compile(r"^[{\[]", re.MULTILINE)
 _SPACE = re.compile(r"\s*")
 _CUT_LITERAL = re.compile(r"(?:-|t|tr|tru|f|fa|fal|fals|n|nu|nul)?\Z")
-_SHOWN = 120
+_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,10 @@ def _words(text: str) -> Iterator[Fault | Nothing]:
         return
     left = "\n".join(said)
     for pattern, reason, sentence in _TEXTS:
-        if pattern.search(left):
-            said_so = "" if reason is ProblemReason.UNREADABLE else f": {_one_line(left)}"
+        match = pattern.search(left)
+        if match is not None:
+            line = left[left.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0]
+            said_so = "" if reason is ProblemReason.UNREADABLE else f": {_one_line(line)}"
             yield Fault(reason, f"{sentence}{said_so}")
             return
     yield Fault(ProblemReason.UNREADABLE, f"no JSON of Kubernetes but {_one_line(left)!r}; {_ADVICE}")

@@ -47,13 +47,14 @@ def _is_slice(name: str) -> bool:
 class NodeGpus:
     """``total``: physical GPUs, None if unknown. ``resources``: capacity by resource name.
 
+    ``whole_means``: what a pod gets there that asks for a whole GPU (a share, a slice).
     ``problems``: what cannot be read or contradicts itself, a reason and a sentence each.
     """
 
     total: int | None = None
     types: Mapping[str, int] = field(default_factory=dict)
     resources: Mapping[str, int] = field(default_factory=dict)
-    shared: bool = False
+    whole_means: GpuUse = GpuUse.EXCLUSIVE
     problems: tuple[Told, ...] = ()
 
 
@@ -90,13 +91,16 @@ def node_gpus(node: NodeObject, offered: PoolGpus | None = None) -> NodeGpus:
         (ProblemReason.INCONSISTENT, text) for text in _contradictions(resources, left, labels, shared=shared)
     )
     types = {_type(labels): total} if total else {}
-    return NodeGpus(total, types, resources, shared, tuple(problems))
+    means = GpuUse.SHARED if shared else GpuUse.SLICE if _is_single(labels) else GpuUse.EXCLUSIVE
+    return NodeGpus(total, types, resources, means, tuple(problems))
 
 
 def pod_gpus(
-    pod: PodObject, *, shared_node: bool = False, claimed: Sequence[Device] | None = None
+    pod: PodObject, *, whole_means: GpuUse = GpuUse.EXCLUSIVE, claimed: Sequence[Device] | None = None
 ) -> PodGpus:
-    """The effective request. ``claimed``: the devices of its claims, None if they are not known."""
+    """The effective request. ``whole_means``: of its node; ``claimed``: the devices of its claims, None if
+    they are not known.
+    """
     spec = pod.spec
     if spec is None:
         return PodGpus(None, GpuUse.UNKNOWN, None)
@@ -107,8 +111,10 @@ def pod_gpus(
     whole = sum(count for name, count in counts.items() if name in _WHOLE)
     slices = sum(count for name, count in counts.items() if _is_slice(name))
     shares = sum(count for name, count in counts.items() if name.endswith(_SHARED_SUFFIX))
-    if shares or (whole and shared_node):
+    if shares or (whole and whole_means is GpuUse.SHARED):
         return PodGpus(None, GpuUse.SHARED, None)
+    if whole and whole_means is GpuUse.SLICE:
+        return PodGpus(whole + slices, GpuUse.SLICE, None)
     if whole:
         if slices or (spec.resource_claims and claimed is None):
             return PodGpus(whole if not slices else None, GpuUse.EXCLUSIVE, None)

@@ -10,7 +10,7 @@ from collector.kubernetes.gpus import NodeGpus, Told, node_gpus, pod_gpus
 from collector.kubernetes.marks import OBSERVED, epoch, is_cordoned, owner_of, reason_of
 from collector.kubernetes.objects import Condition, NodeObject, PodObject, Taint
 from collector.kubernetes.pods import OrphanTest, PodClass, classify, is_stuck
-from fleet.scheduler import NodeRecord, NodeState, Owner, Reason
+from fleet.scheduler import GpuUse, NodeRecord, NodeState, Owner, Reason
 
 # Set while somebody else takes a node out of service; hands off. Cluster autoscaler FAQ; Karpenter
 # "Disruption"; AKS node auto-repair; medik8s; Kubernetes "Non-graceful node shutdown" (out-of-service).
@@ -48,7 +48,7 @@ class NodeReading:
 
     record: NodeRecord
     problems: tuple[Told, ...]
-    shared: bool
+    whole_means: GpuUse
 
 
 def read_node(
@@ -96,7 +96,7 @@ def read_node(
         labels=dict(meta.labels or {}),
         schedulable=base == "ready" and not is_cordoned(node) and _is_open(node),
     )
-    return NodeReading(record, gpus.problems, gpus.shared)
+    return NodeReading(record, gpus.problems, gpus.whole_means)
 
 
 def newest_conditions(node: NodeObject) -> dict[str, Condition]:
@@ -155,7 +155,7 @@ def _allocated(gpus: NodeGpus, classes: _Classes | None, claims: Claims) -> int 
     if classes is None:
         return None
     held = [
-        pod_gpus(pod, shared_node=gpus.shared, claimed=claims.of(pod))
+        pod_gpus(pod, whole_means=gpus.whole_means, claimed=claims.of(pod))
         for pod, kind in classes
         if kind is not PodClass.FINISHED
     ]

@@ -17,7 +17,7 @@ from collector.kubernetes.marks import UNSCHEDULABLE_TAINT, epoch
 from collector.kubernetes.objects import Container, OwnerReference, PodObject, PodSpec, PodStatus, Terminated
 from collector.kubernetes.quantity import parse_quantity
 from fleet.errors import InvalidInputError
-from fleet.scheduler import JobKind, JobRecord
+from fleet.scheduler import GpuUse, JobKind, JobRecord
 
 MIRROR = "kubernetes.io/config.mirror"
 _FINISHED = ("succeeded", "failed")
@@ -119,13 +119,13 @@ def job_record(
     pod: PodObject,
     *,
     now: float,
-    shared_nodes: frozenset[str] = frozenset(),
+    whole_means: GpuUse = GpuUse.EXCLUSIVE,
     claimed: Sequence[Device] | None = None,
 ) -> JobRecord:
     """The pod as a job. ``restarts`` counts restarts of its containers in place."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     node = spec.node_name if spec else None
-    gpus: PodGpus = pod_gpus(pod, shared_node=node in shared_nodes, claimed=claimed)
+    gpus: PodGpus = pod_gpus(pod, whole_means=whole_means, claimed=claimed)
     phase = _phase(pod)
     ended = _ended(pod) if phase in _FINISHED else _Ended()
     started = epoch(status.start_time) if status else None

@@ -6,6 +6,7 @@ Status is the API server's refusal, not an empty cluster.
 
 from __future__ import annotations
 
+import codecs
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -93,7 +94,7 @@ def read_captured(data: bytes, *, now: float) -> Reading:
     if len(data) > MAX_INPUT_BYTES:
         found.fail(ProblemReason.TOO_LARGE, f"more than {MAX_INPUT_BYTES} bytes of Kubernetes JSON")
     else:
-        _read_documents(data.decode("utf-8", errors="replace"), found)
+        _read_documents(_decoded(data), found)
     pods = list(found.pods.values())
     claims = Claims(found.claims.values(), found.slices.values())
     cluster = read_cluster(
@@ -115,8 +116,16 @@ def read_captured(data: bytes, *, now: float) -> Reading:
     return Reading(records, ok=found.understood or not (found.failed or found.others))
 
 
+def _decoded(data: bytes) -> str:
+    """UTF-8; PowerShell redirects into UTF-16 with a mark."""
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if wide else "utf-8", errors="replace")
+
+
 def _read_documents(text: str, found: _Found) -> None:
     documents = Documents(text)
+    if not text.strip():
+        found.fail(ProblemReason.UNREADABLE, "the input is empty: even an empty list of kubectl is not")
     for one in documents:
         if isinstance(one, Document):
             _read_document(one.value, found, broken=one.broken)
