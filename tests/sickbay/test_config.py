@@ -224,7 +224,7 @@ PROBLEMS = [
     ("rules: {modes: {Gpu_X: observe}}", "4: rules.modes.Gpu_X: 'Gpu_X' is not allowed here; a rule's id is lower-case letters, digits and '-'"),
     ("prices: {gpu_hour: {h100: 4}}", "4: prices.gpu_hour: has no price for other GPU types; add default"),
     ("slo: {availability: 95}", "4: slo.availability: is 95; it must be less than 1"),
-    ("agent: {sources: [dcgm, ipmi]}", "4: agent.sources[1]: is the text 'nvml'; write one of dcgm, nvidia-smi, nic"),
+    ("agent: {sources: [dcgm, ipmi]}", "4: agent.sources[1]: is the text 'ipmi'; write one of dcgm, nvml, nvidia-smi, nic"),
     ("agent: {node: 'n[1-4]'}", "4: agent.node: 'n[1-4]' is no single host name; write one name, such as n01"),
     ("settle_seconds: 1\nsettle_seconds: 2", "5: settle_seconds: is given twice (first on line 4); keep one of them"),
     ("cluster: beta", "4: cluster: is given twice (first on line 1); keep one of them"),
