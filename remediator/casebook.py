@@ -7,21 +7,27 @@ why are never apart. Whoever weighs something (events, metrics, alerts) brings i
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from collector.encode import to_dict
 from fleet.clock import Clock
-from fleet.findings import Finding, IncidentState, Response
+from fleet.findings import Finding, IncidentState, Mode, Response
 from fleet.observations import Event
+from fleet.scheduler import NodeRecord
 from remediator.policy import UNMANAGED_POOL, Policy
-from remediator.records import IncidentRecord, LedgerTransaction, Phase, StepRecord, Strike
-from remediator.situation import AWAY, other_machine, owns_cordon
+from remediator.records import AgentContact, IncidentRecord, LedgerTransaction, Phase, StepRecord, Strike
+from remediator.situation import ALERTS, AWAY, boot_now, other_machine, owns_cordon
 from remediator.world import World
+from rules.model import ENDED_BY_METRICS
 
 MAX_MESSAGE_CHARS = 300
 OPEN_AMONG_LATEST = 20
+#: What metrics, or Alertmanager, have not shown for so long counts as over where nobody else sees its end.
+QUIET_SECONDS = 600.0
+#: Slurm's boot time drifts by a second within one boot, and its clock is not ours.
+BOOT_DRIFT_SECONDS = 30.0
 
 
 def new_incident_id() -> str:
@@ -88,7 +94,8 @@ class Casebook:
         incident = current.id if current is not None else None
         self.note(tx, finding.node, finding.sentence, incident=incident, event=event, jobs=jobs)
         if current is not None and finding.response.acts:
-            joined = _join(current, finding, now)
+            beside = [s.finding for s in tx.findings(incident=current.id) if s.finding.id != finding.id]
+            joined = _join(current, finding, beside, now)
             if joined != current:
                 tx.update_incident(joined)
         return 1, None
@@ -130,7 +137,7 @@ class Casebook:
             updated_at=now,
             state_since=now,
             incarnation=(record.uid or record.machine_id) if record is not None else None,
-            boot_id=finding.boot_id or (contact.boot_id if contact is not None else None),
+            boot_id=finding.boot_id or boot_now(record, contact),
             response=finding.response,
             repair=finding.repair,
             sentence=finding.sentence,
@@ -143,24 +150,69 @@ class Casebook:
 
     def end_what_is_over(self, tx: LedgerTransaction) -> None:
         """Findings that outlived their incident (it was handed over, or a person ended it) end when the node
-        works again in another boot with all its GPUs: whoever put it back had the last word.
+        works again in another boot with all its GPUs (whoever put it back had the last word), or when metrics
+        have long seen nothing of them: left open they would hide the next fault of the same kind.
         """
         now = self._clock.now()
         for stored in tx.findings():
             incident = tx.incident(stored.incident) if stored.incident is not None else None
-            if incident is None or not incident.state.is_closed:
+            if stored.incident is not None and (incident is None or not incident.state.is_closed):
                 continue
-            contact = self._world.contact(stored.finding.node)
-            record, _ = self._world.node(stored.finding.node)
-            if contact is None or record is None or stored.finding.boot_id in (None, contact.boot_id):
+            finding = stored.finding
+            record, _ = self._world.node(finding.node)
+            contact = self._world.contact(finding.node)
+            contested = contact is not None and contact.contested
+            if record is None or contested or record.is_cordoned or record.state in AWAY:
                 continue
-            expected = incident.expected_gpus
-            whole = contact.gpu_count == expected if None not in (contact.gpu_count, expected) else True
-            if contact.contested or record.is_cordoned or record.state in AWAY or not whole:
-                continue
-            text = f"{record.name} has booted since and is back in service: {stored.finding.rule} is over"
-            tx.clear_finding(stored.finding.id, now, text)
-            self.note(tx, record.name, text, incident=incident.id)
+            text = self._resolved_long_ago(finding, now)
+            if incident is not None:
+                text = text or self._works_again(finding, incident, record, contact)
+                text = text or self._long_quiet(finding, incident, now)
+            if text is not None:
+                tx.clear_finding(finding.id, now, text)
+                self.note(tx, record.name, text, incident=stored.incident)
+
+    def _works_again(
+        self, finding: Finding, incident: IncidentRecord, node: NodeRecord, contact: AgentContact | None
+    ) -> str | None:
+        boot = boot_now(node, contact)
+        if None not in (finding.boot_id, boot):
+            booted = finding.boot_id != boot
+        else:
+            # Nobody tells boots apart: the scheduler's boot time does, well after the incident's end.
+            since = max(finding.since, incident.closed_at or incident.updated_at)
+            booted = node.boot_time is not None and node.boot_time > since + BOOT_DRIFT_SECONDS
+        count = contact.gpu_count if contact is not None else node.gpus_total
+        expected = incident.expected_gpus
+        if not booted or (None not in (count, expected) and count != expected):
+            return None
+        return f"{node.name} has booted since and is back in service: {finding.rule} is over"
+
+    def _long_quiet(self, finding: Finding, incident: IncidentRecord, now: float) -> str | None:
+        """Of rules whose end is not metrics' to see: it was their incident's, and that has ended."""
+        sight = self._world.sight
+        since = sight.quiet.get(finding.id) if sight is not None else None
+        if sight is None or since is None or finding.clear_on in ENDED_BY_METRICS:
+            return None
+        since = max(since, incident.closed_at or incident.updated_at)
+        if sight.at - since < QUIET_SECONDS or now - sight.at > self._policy.metrics_stale_seconds:
+            return None
+        return (
+            f"incident {incident.id} has ended ({incident.state}) and the exporter has not shown "
+            f"{finding.rule} for {sight.at - since:.0f} s: it is over"
+        )
+
+    def _resolved_long_ago(self, finding: Finding, now: float) -> str | None:
+        """An alert that asks for no action: nobody but Alertmanager can see its end. Resolved in a gap, it
+        fires anew and a person is told again; an alert that asks for action does not end so.
+        """
+        at = finding.evidence.get("resolved_at")
+        heard = self._world.alerts_heard_at
+        if finding.source != ALERTS or finding.response.acts or not isinstance(at, int | float):
+            return None
+        if heard is None or now - heard > self._policy.alert_silence_seconds or now - at < QUIET_SECONDS:
+            return None
+        return f"Alertmanager resolved {finding.rule} {now - at:.0f} s ago and has not told of it again"
 
     def note(
         self,
@@ -197,13 +249,22 @@ def open_incident(tx: LedgerTransaction, node: str) -> IncidentRecord | None:
     return next((incident for incident in latest if not incident.state.is_closed), None)
 
 
-def _join(incident: IncidentRecord, finding: Finding, now: float) -> IncidentRecord:
-    """The incident takes the strongest response and repair of its findings; its mark stays what it was."""
+def _join(
+    incident: IncidentRecord, finding: Finding, beside: Sequence[Finding], now: float
+) -> IncidentRecord:
+    """The incident takes the strongest response and repair of its findings; its mark stays what it was.
+
+    A rule that may only observe asks for nothing beside one that may act.
+    """
+    others = [other for other in beside if other.response.acts]
+    if finding.mode is Mode.OBSERVE and any(other.mode is not Mode.OBSERVE for other in others):
+        return incident
     response = max(incident.response, finding.response, key=lambda r: r.rank)
     repair = max(incident.repair, finding.repair, key=lambda r: r.rank)
-    if incident.state.holds_node:
-        # The ladder is under way: a new finding may raise what comes next, never lower it.
-        response = max(response, incident.response, key=lambda r: r.rank)
+    only_observed = bool(others) and all(other.mode is Mode.OBSERVE for other in others)
+    untouched = not incident.state.holds_node and incident.repair_attempts == 0
+    if only_observed and untouched and finding.mode is not Mode.OBSERVE:
+        response, repair = finding.response, finding.repair
     if (response, repair) == (incident.response, incident.repair):
         return incident
     return replace(incident, response=response, repair=repair, updated_at=now)

@@ -45,6 +45,7 @@ from remediator.records import (
 from remediator.sight import MetricInbox
 from remediator.steps import StepResult
 from remediator.world import World
+from rules.metrics.state import MetricEvaluation
 
 log = logging.getLogger(__name__)
 
@@ -135,8 +136,7 @@ class Controller:
     def step(self) -> Pass:
         """One pass. Without the lease nothing is weighed and nothing is done."""
         if not self._lead():
-            # The leader sees for itself; a later evaluation of ours begins from what it has stored.
-            self._metrics.done()
+            self._stand_by()
             return Pass(leading=False)
         self._take_in_results()
         weighed = self._weigh() + self._take_in_metrics()
@@ -174,22 +174,54 @@ class Controller:
         for key, sentence in orphans(snapshot, tx):
             self._notifier.page(key, sentence)
 
+    def _stand_by(self) -> None:
+        """The leader sees for itself; a later evaluation of ours begins from what it has stored."""
+        waiting = self._metrics.peek()
+        if waiting is not None:
+            self._world.saw_metrics(waiting.sight)
+            self._metrics.done()
+
     def _take_in_metrics(self) -> Weighing:
-        """Store the evaluation that waits, if one does. It waits on while the store fails."""
-        evaluation = self._metrics.peek()
-        if evaluation is None:
+        """Store the evaluation that waits, if one does. It waits on while the store fails; once it is too old
+        to be a look at now it is dropped: what still holds is found by the next.
+        """
+        waiting = self._metrics.peek()
+        if waiting is None:
+            return Weighing(0, 0)
+        age = self._clock.now() - waiting.sight.at
+        if not 0 <= age <= self._planner.policy.metrics_stale_seconds:
+            log.warning("an evaluation of the metric rules has waited for %.0f s and is not used", age)
+            self._metrics.done()
             return Weighing(0, 0)
         try:
             with self._transaction() as tx:
-                weighed = self._evaluator.take_in_metrics(tx, evaluation)
+                weighed = self._evaluator.take_in_metrics(tx, waiting.evaluation)
         except (LostLeaseError, LedgerUnavailableError):
             raise
-        except Exception as error:  # boundary: a defect here must not stop what events and plans need
-            log.exception("an evaluation of the metric rules cannot be taken in")
-            self._notifier.page("metrics", f"findings of the metric rules could not be stored: {error}")
-            weighed = Weighing(0, 0)
+        except Exception:  # boundary: one finding, or a defect, must not stop all others; told below
+            log.exception("an evaluation cannot be taken in as a whole; each finding is taken alone")
+            weighed = self._take_in_each(waiting.evaluation)
+        self._world.saw_metrics(waiting.sight)
         self._metrics.done()
         return weighed
+
+    def _take_in_each(self, evaluation: MetricEvaluation) -> Weighing:
+        """What an evaluation found and ended, one by one; the ends first, as in the whole."""
+        nothing = replace(evaluation, findings=(), cleared=())
+        parts = [replace(nothing, cleared=(one,)) for one in evaluation.cleared]
+        parts += [replace(nothing, findings=(one,)) for one in evaluation.findings]
+        done: list[Weighing] = []
+        for part in parts:
+            try:
+                with self._transaction() as tx:
+                    done.append(self._evaluator.take_in_metrics(tx, part))
+            except (LostLeaseError, LedgerUnavailableError):
+                raise
+            except Exception as error:  # boundary: see above
+                what = next((f"{f.rule} on {f.node}" for f in part.findings), "the end of a finding")
+                log.exception("%s cannot be stored", what)
+                self._notifier.page("metrics", f"{what} was found by metrics and cannot be stored: {error}")
+        return sum(done, Weighing(0, 0))
 
     def _weigh(self) -> Weighing:
         """All that is pending, together; if that cannot be done, each item alone, and none for ever."""

@@ -24,6 +24,7 @@ from remediator.records import (
     Word,
     WordKind,
 )
+from remediator.situation import boot_now
 from remediator.world import World
 from rules.catalogue import Catalogue
 from rules.events import EventContext, PastEvent, weigh
@@ -73,6 +74,7 @@ class Evaluator:
         items = tx.pending_inbox(limit + self._waiting) if items is None else items
         if not items:
             return Weighing(0, 0)
+        self._casebook.take_notices()  # those of a transaction that was rolled back
         findings = 0
         opened: list[str] = []
         done: list[int] = []
@@ -141,8 +143,10 @@ class Evaluator:
 
     def take_in_metrics(self, tx: LedgerTransaction, evaluation: MetricEvaluation) -> Weighing:
         """Store what an evaluation of the metric rules found and ended. What cannot be taken now (the node's
-        incident is being cancelled) is found again by a later evaluation: its condition still holds.
+        incident is being cancelled, two machines speak for it) is found again by a later evaluation: its
+        condition still holds. What the ledger holds open already was found by another controller.
         """
+        self._casebook.take_notices()  # those of a transaction that was rolled back
         now = self._clock.now()
         nodes = {stored.finding.id: stored.finding.node for stored in tx.findings()}
         for finding_id, sentence in evaluation.cleared:
@@ -157,11 +161,21 @@ class Evaluator:
                 continue
             if finding.response.acts and self._casebook.is_ending(tx, finding.node):
                 continue
+            if not self._is_of_now(tx, finding) or _is_known(tx, finding):
+                continue
             new, incident = self._casebook.take(tx, finding)
             findings += new
             if incident is not None:
                 opened.append(incident)
         return Weighing(0, findings, tuple(opened), self._casebook.take_notices())
+
+    def _is_of_now(self, tx: LedgerTransaction, finding: Finding) -> bool:
+        """Nothing of an earlier boot triggers, nor of a name that two machines answer to."""
+        contact = tx.agent(finding.node) or self._world.contact(finding.node)
+        heard = self._world.contact(finding.node)
+        if heard is not None and heard.contested:
+            return False
+        return contact is None or finding.boot_id in (None, contact.boot_id)
 
     # -- alerts
 
@@ -176,6 +190,16 @@ class Evaluator:
             self._note(tx, "-", f"{text}: kept, not used")
             return 0, None
         told = {"name": alert.name, "status": alert.status}
+        cluster = alert.labels.get("cluster")
+        if isinstance(cluster, str) and cluster not in ("", self._policy.cluster):
+            text = (
+                f"alert {alert.name} ({alert.status}) is about {node} of cluster {cluster[:60]!r}, not ours"
+            )
+            self._note(tx, node, f"{text} ({self._policy.cluster!r}): kept, not used", alert=told)
+            return 0, None
+        if self._world.awaits_sight:
+            # Whether we watch this node ourselves is known with the first evaluation of our own.
+            return None
         if not alert.firing:
             self._resolved(tx, node, alert)
             return 0, None
@@ -186,7 +210,7 @@ class Evaluator:
             alert,
             node,
             self._catalogue,
-            boot_id=contact.boot_id if contact is not None and not contact.contested else None,
+            boot_id=None if contact is not None and contact.contested else boot_now(record, contact),
             boot_time=record.boot_time if record is not None else None,
             watched=sight is not None and node in sight.watched,
             modes=self._policy.rule_modes,
@@ -218,6 +242,20 @@ class Evaluator:
         )
         text = f"alert {alert.name} (resolved) on {node}: {what}"
         self._note(tx, node, text, alert={"name": alert.name, "status": alert.status})
+
+
+def _is_known(tx: LedgerTransaction, finding: Finding) -> bool:
+    """Open already: the same rule on the same part of the same boot, under another id (the evaluation of a
+    controller that has only now become the leader may be older than what the last one stored).
+    """
+    return any(
+        stored.finding.source == finding.source
+        and stored.finding.rule == finding.rule
+        and stored.finding.uuid == finding.uuid
+        and stored.finding.evidence.get("part") == finding.evidence.get("part")
+        and (stored.finding.boot_id == finding.boot_id or None in (stored.finding.boot_id, finding.boot_id))
+        for stored in tx.findings(node=finding.node)
+    )
 
 
 def _history(tx: LedgerTransaction, node: str, now: float) -> tuple[PastEvent, ...]:

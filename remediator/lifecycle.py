@@ -33,6 +33,7 @@ from remediator.situation import (
     planned_repair,
     ready_to_verify,
     seen_by_metrics,
+    stands_by_alert,
 )
 
 #: Who cancels when no person does.
@@ -59,6 +60,9 @@ def _cancelling(s: Situation) -> Decision:
     if unfinished:
         # A job we hold must be let go, whatever became of the incident.
         return let_go(unfinished[0], who)
+    if s.node is None and s.is_unlisted and s.incident.cancelled_by != US:
+        gone = f"{who}; the scheduler does not list the node any more, there is no cordon to lift"
+        return Move(IncidentState.CANCELLED, gone, clear_findings=True)
     if s.node is None:
         return Wait(f"{who}; the node cannot be read, so its cordon stays for now")
     if s.open_step is Step.UNCORDON and not s.node.is_cordoned:
@@ -279,10 +283,20 @@ def _verifying(s: Situation) -> Decision:
 
 
 def _not_over(s: Situation) -> Move | Wait | None:
-    """What metrics found must be over in their eyes, and their eyes open, before anything else is asked."""
+    """What metrics or an alert found must be over in their eyes, and their eyes open, before anything else
+    is asked.
+    """
     standing, unseen = seen_by_metrics(s)
     if standing is not None:
         still = f"still seen after the repair: {standing.sentence or standing.rule}"
+        return _repair_again(s, still) if _is_late(s) else Wait(still)
+    whole, _ = has_all_gpus(s)
+    if whole is False:
+        # Verified, it fails: no need to wait for a card to report that is not there.
+        return None
+    firing = stands_by_alert(s)
+    if firing is not None:
+        still = f"waits for Alertmanager to resolve what it told: {firing.sentence or firing.rule}"
         return _repair_again(s, still) if _is_late(s) else Wait(still)
     if unseen is not None:
         return _too_late(unseen) if _is_late(s) else Wait(unseen)

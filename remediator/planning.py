@@ -15,7 +15,6 @@ from remediator.gates import GateInput, GateResult, blocking, evaluate, evaluate
 from remediator.lifecycle import decide, let_go
 from remediator.policy import UNMANAGED_POOL, Policy, Pool, counts_as_unavailable
 from remediator.records import (
-    AgentContact,
     IncidentRecord,
     Lease,
     LedgerTransaction,
@@ -23,7 +22,7 @@ from remediator.records import (
     Phase,
     StepRecord,
 )
-from remediator.situation import JobRun, Situation
+from remediator.situation import JobRun, Situation, boot_now
 from remediator.world import World
 
 
@@ -140,9 +139,9 @@ class Planner:
         node, node_at = self._world.node(incident.node)
         jobs, jobs_at = self._world.jobs_on(incident.node)
         pool = self._pool(node, incident)
-        mode, _ = self.policy.mode_for(pool, incident.rule, _rule_mode(incident, findings))
+        mode, _ = self._mode(pool, incident, findings)
         agent = self._world.contact(incident.node)
-        outcome, reason = _verification(steps, agent)
+        outcome, reason = _verification(steps, boot_now(node, agent))
         sight = self._world.sight
         return Situation(
             incident=incident,
@@ -165,6 +164,8 @@ class Planner:
             verification_reason=reason,
             metrics_at=sight.seen_at(incident.node) if sight is not None else None,
             standing=sight.standing if sight is not None else frozenset(),
+            quiet=frozenset(sight.quiet) if sight is not None else frozenset(),
+            is_unlisted=self._world.is_unlisted(incident.node),
         )
 
     def _pool(self, node: NodeRecord | None, incident: IncidentRecord | None) -> Pool:
@@ -174,6 +175,16 @@ class Planner:
         if incident is not None:
             return self.policy.pool_named(incident.pool)
         return Pool(name=UNMANAGED_POOL, mode=Mode.OBSERVE)
+
+    def _mode(self, pool: Pool, incident: IncidentRecord, findings: tuple[Finding, ...]) -> tuple[Mode, str]:
+        """The ceiling of the boldest finding that asks for action, and who set it: one rule that may only
+        observe holds up no other.
+        """
+        acting = [f for f in findings if f.response.acts]
+        if not acting:
+            return self.policy.mode_for(pool, incident.rule, Mode.AUTO)
+        found = [self.policy.mode_for(pool, f.rule, f.mode) for f in acting]
+        return max(found, key=lambda each: each[0].rank)
 
     def _gate_input(
         self,
@@ -189,7 +200,7 @@ class Planner:
         snapshot = self._world.snapshot
         pool = self._pool(node, incident)
         members, names, unavailable = survey.members(pool.name)
-        _, source = self.policy.mode_for(pool, incident.rule, _rule_mode(incident, findings))
+        _, source = self._mode(pool, incident, findings)
         return GateInput(
             incident=replace(incident, pool=pool.name),
             policy=self.policy,
@@ -214,12 +225,6 @@ class Planner:
             lease=lease,
             holder=self._holder,
         )
-
-
-def _rule_mode(incident: IncidentRecord, findings: tuple[Finding, ...]) -> Mode:
-    """The boldest mode among the findings that ask for action: each rule already is its own ceiling."""
-    acting = [finding.mode for finding in findings if finding.response.acts]
-    return max(acting, key=lambda mode: mode.rank, default=Mode.AUTO)
 
 
 def _requeues(steps: tuple[StepRecord, ...]) -> tuple[JobRun, ...]:
@@ -252,7 +257,7 @@ def _open_step(steps: tuple[StepRecord, ...]) -> Step | None:
     return None
 
 
-def _verification(steps: tuple[StepRecord, ...], agent: AgentContact | None) -> tuple[Outcome | None, str]:
+def _verification(steps: tuple[StepRecord, ...], boot_id: str | None) -> tuple[Outcome | None, str]:
     """How the verification ended that was begun since the incident last came to be verified, in this boot.
 
     By the order of the lines: the wall clock may have jumped between them.
@@ -263,7 +268,7 @@ def _verification(steps: tuple[StepRecord, ...], agent: AgentContact | None) -> 
             break
         if s.phase is Phase.EFFECT and s.step is Step.VERIFY:
             boot = boots.get(s.key)
-            if boot is not None and agent is not None and agent.boot_id != boot:
+            if None not in (boot, boot_id) and boot_id != boot:
                 break
             return s.outcome, s.reason
     return None, ""

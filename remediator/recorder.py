@@ -23,7 +23,7 @@ from remediator.records import (
     Phase,
     StepRecord,
 )
-from remediator.situation import METRICS, JobRun, Situation, planned_repair
+from remediator.situation import METRICS, JobRun, Situation, boot_now, planned_repair
 from remediator.steps import StepResult
 
 FIRST_RETRY_SECONDS = 1.0
@@ -86,7 +86,7 @@ def announce(
         payload = {"attempt": after.repair_attempts, "boot_id": after.reboot_boot_id}
     elif act.step is Step.VERIFY:
         # What is verified is this boot: another one before the return is verified anew.
-        payload = {"boot_id": situation.agent.boot_id if situation.agent is not None else None}
+        payload = {"boot_id": boot_now(situation.node, situation.agent)}
     tx.append(
         StepRecord(
             at=situation.now,
@@ -105,7 +105,7 @@ def announce(
 
 def _begin_repair(incident: IncidentRecord, s: Situation, step: Step) -> IncidentRecord:
     repair, _ = planned_repair(s.incident, s.policy)
-    epoch = s.agent.boot_id if s.agent is not None else s.incident.boot_id
+    epoch = boot_now(s.node, s.agent) or s.incident.boot_id
     return replace(
         _enter(incident, IncidentState.REPAIRING, s.now),
         repair=repair,
@@ -247,10 +247,11 @@ def clear_findings(
     """``until``: what was found later stays open (a fault that came in while the node was given back).
 
     ``by_person``: their word ends the incident. What metrics see goes on all the same until they see its
-    end; ended here it would be found anew with the next sample, and answered with another incident.
+    end; ended here it would be found anew with the next sample, and answered with another incident. So does
+    what asks for no action: no repair was about it, and found anew a person would be told a second time.
     """
     for stored in tx.findings(incident=incident.id):
-        if by_person and stored.finding.source == METRICS:
+        if stored.finding.source == METRICS and (by_person or not stored.finding.response.acts):
             continue
         if until is None or stored.finding.since <= until:
             tx.clear_finding(stored.finding.id, now, why)
@@ -293,7 +294,7 @@ def move(tx: LedgerTransaction, situation: Situation, to: Move) -> IncidentRecor
 
 def _relapsed(incident: IncidentRecord, s: Situation) -> IncidentRecord:
     """A relapse is about the present boot, and a person's word was about the fault before it."""
-    epoch = s.agent.boot_id if s.agent is not None else incident.boot_id
+    epoch = boot_now(s.node, s.agent) or incident.boot_id
     return replace(
         incident,
         boot_id=epoch,

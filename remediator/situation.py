@@ -17,6 +17,8 @@ from remediator.records import AgentContact, IncidentRecord, Outcome
 
 #: ``Finding.source`` of what the metric rules found.
 METRICS = "metrics"
+#: ``Finding.source`` of what an alert found.
+ALERTS = "alertmanager"
 AWAY = (NodeState.REBOOTING, NodeState.DOWN, NodeState.UNKNOWN, NodeState.POWERED_DOWN)
 
 
@@ -40,7 +42,9 @@ class Situation:
     the node was requeued by us at all. ``open_step`` is the action whose intent
     is written and whose effect is not: it is finished before anything new is begun. ``verification`` is
     the outcome of this repair attempt's verification. ``metrics_at`` is when the metric rules last judged
-    the node on an answer of its own, ``standing`` the findings whose condition they then saw to hold.
+    the node on an answer of its own, ``standing`` the findings whose condition they then saw to hold,
+    ``quiet`` those whose condition they saw not to. ``is_unlisted``: the scheduler's whole answer lacks the
+    node (one that could not be read is unknown, and still listed).
     """
 
     incident: IncidentRecord
@@ -60,6 +64,8 @@ class Situation:
     verification_reason: str = ""
     metrics_at: float | None = None
     standing: frozenset[str] = frozenset()
+    quiet: frozenset[str] = frozenset()
+    is_unlisted: bool = False
 
     @property
     def mark(self) -> Mark:
@@ -109,11 +115,21 @@ def other_machine(
     return None
 
 
+def boot_now(node: NodeRecord | None, agent: AgentContact | None) -> str | None:
+    """The boot the node is in: by its agent; without one by the scheduler, where that knows (Kubernetes)."""
+    if agent is not None:
+        return agent.boot_id
+    return node.boot_id if node is not None else None
+
+
 def is_new_epoch(s: Situation) -> bool | None:
     """Has the node booted since the epoch this incident is about? None: cannot tell."""
     before = s.incident.reboot_boot_id or s.incident.boot_id
     if before is not None:
-        return None if s.agent is None or s.agent.contested else s.agent.boot_id != before
+        if s.agent is not None and s.agent.contested:
+            return None
+        now = boot_now(s.node, s.agent)
+        return None if now is None else now != before
     # No agent ever spoke: the scheduler's boot time is a hint good enough after a reboot we ordered.
     started = s.incident.repair_started_at
     if started is None or s.node is None or s.node.boot_time is None:
@@ -142,9 +158,8 @@ def has_all_gpus(s: Situation) -> tuple[bool | None, str]:
 
 def faults_of_this_boot(s: Situation) -> tuple[Finding, ...]:
     """What asks for action and was seen in the boot the node is in now: no new epoch answers it."""
-    if s.agent is None:
-        return ()
-    return tuple(f for f in s.findings if f.response.acts and f.boot_id == s.agent.boot_id)
+    now = boot_now(s.node, s.agent)
+    return tuple(f for f in s.findings if f.response.acts and now is not None and f.boot_id == now)
 
 
 def faults_since_repair(s: Situation) -> tuple[Finding, ...]:
@@ -156,7 +171,7 @@ def faults_since_repair(s: Situation) -> tuple[Finding, ...]:
     incident = s.incident
     began = incident.opened_at if incident.state is IncidentState.PROBATION else incident.state_since
     since = began if incident.repair_started_at is None else incident.repair_started_at
-    now = s.agent.boot_id if s.agent is not None else None
+    now = boot_now(s.node, s.agent)
     acting = (f for f in s.findings if f.response.acts and f.boot_id in (None, now))
     before = incident.reboot_boot_id or incident.boot_id
     return tuple(
@@ -169,14 +184,35 @@ def faults_since_repair(s: Situation) -> tuple[Finding, ...]:
 
 def seen_by_metrics(s: Situation) -> tuple[Finding | None, str | None]:
     """What metrics found is over when metrics say so: (a finding that still stands, or None; why nothing is
-    known yet, or None). Only what asks for action counts.
+    known yet, or None). Only what asks for action counts, of rules that are in force.
     """
-    mine = [f for f in s.findings if f.source == METRICS and f.response.acts]
+    mine = [
+        f
+        for f in s.findings
+        if f.source == METRICS and f.response.acts and f.rule not in s.policy.disabled_rules
+    ]
     if not mine:
         return None, None
     if s.metrics_at is None or s.metrics_at <= s.incident.state_since:
         return None, "waits for the node's exporter to answer: what it showed before is not known to be over"
-    return next((f for f in mine if f.id in s.standing), None), None
+    standing = next((f for f in mine if f.id in s.standing), None)
+    # After a boot its timer counts anew, and what was not reported yet shows nothing: neither is the end.
+    unseen = next((f for f in mine if f.id not in s.quiet), None)
+    if standing is not None or unseen is None:
+        return standing, None
+    return None, f"waits for the exporter to show that {unseen.rule} is over"
+
+
+def stands_by_alert(s: Situation) -> Finding | None:
+    """What only Alertmanager told of, and it has not said since that it is resolved."""
+    return next(
+        (
+            f
+            for f in s.findings
+            if f.source == ALERTS and f.response.acts and f.evidence.get("resolved_at") is None
+        ),
+        None,
+    )
 
 
 def ready_to_verify(s: Situation) -> tuple[bool, str]:

@@ -34,6 +34,7 @@ class World:
         self._health = BackendHealth()
         self._extra = frozenset(extra_nodes)
         self._sight: MetricSight | None = None
+        self._awaits_sight = False
         self._alerts_heard_at: float | None = None
 
     # -- the scheduler
@@ -124,6 +125,27 @@ class World:
             return self._snapshot.jobs_on(node), self._snapshot.taken_at
 
     # -- metrics and alerts
+
+    def expect_metrics(self) -> None:
+        """There is a metric path: which nodes it watches is not known before its first evaluation."""
+        with self._lock:
+            self._awaits_sight = True
+
+    @property
+    def awaits_sight(self) -> bool:
+        with self._lock:
+            return self._awaits_sight and self._sight is None
+
+    def is_unlisted(self, name: str) -> bool:
+        """The scheduler's last answer is whole and has no such node: it is gone, not unknown."""
+        with self._lock:
+            known = self._snapshot
+            return (
+                known is not None
+                and not known.problems
+                and name not in known.nodes
+                and name not in self._fresh
+            )
 
     def saw_metrics(self, sight: MetricSight) -> None:
         with self._lock:

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: Sentences kept per node for ``why``.
 TOLD_PER_NODE = 5
+#: Slurm's boot time drifts by a second within one boot (it is made of two clocks); a new boot moves it more.
+BOOT_DRIFT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,25 @@ class Exporters:
     read: Callable[[], Sequence[TargetReading]]
     nodes: frozenset[str] | None
     close: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """What the scheduler tells of the machine behind a name; None: it does not."""
+
+    id: str | None
+    boot_time: float | None
+
+    def differs_from(self, before: _Machine) -> bool:
+        if None not in (self.id, before.id) and self.id != before.id:
+            return True
+        if self.boot_time is None or before.boot_time is None:
+            return False
+        return self.boot_time - before.boot_time > BOOT_DRIFT_SECONDS
+
+    def or_else(self, before: _Machine) -> _Machine:
+        boot_time = before.boot_time if self.boot_time is None else self.boot_time
+        return _Machine(self.id or before.id, boot_time)
 
 
 class MetricPath:
@@ -84,8 +105,12 @@ class MetricPath:
         self._clock = clock
         self._windows = SampleWindows.for_rules(self._rules, step_seconds=self.interval_seconds)
         self._state = MetricState()
+        self._reported: dict[str, float] = {}
+        self._quiet: dict[str, float] = {}
+        self._machines: dict[str, _Machine] = {}
         self._health: dict[str, TargetHealth] = {}
         self._unlisted: frozenset[str] = frozenset()
+        world.expect_metrics()
         metrics.watch_targets(lambda: tuple(self._health.values()))
 
     def run(self) -> bool:
@@ -101,16 +126,18 @@ class MetricPath:
         if inventory is None:
             # Whose samples these are cannot be checked yet.
             return False
-        known = [reading for reading in readings if reading.target.node in inventory]
         self._tell_unlisted(frozenset(r.target.node for r in readings) - inventory)
+        known = [r for r in readings if r.target.node in inventory and not self._is_contested(r.target.node)]
+        for reading in known:
+            if self._is_other_machine(reading.target.node):
+                self._windows.forget(reading.target.node)
         self._windows.append([reading.reading for reading in known], now, boots=self._boots(known))
         if not self._inbox.is_free:
             self._metrics.evaluations_postponed.inc()
             return False
         evaluation = self._evaluate(now)
-        self._world.saw_metrics(self._sight(evaluation, now))
         self._metrics.evaluated(((c.rule, c.judged, c.targets) for c in evaluation.coverage), now)
-        self._inbox.put(evaluation)
+        self._inbox.put(evaluation, self._sight(evaluation, now))
         return True
 
     def _evaluate(self, now: float) -> MetricEvaluation:
@@ -125,7 +152,34 @@ class MetricPath:
             disabled=self._disabled,
         )
         self._state = evaluation.state
+        self._remember(evaluation, now, {finding.id for finding in open_findings})
         return evaluation
+
+    def _remember(self, evaluation: MetricEvaluation, now: float, open_ids: set[str]) -> None:
+        """When each open finding's signal was last reported, and since when its condition was seen to be
+        gone. A clock that went back starts both anew.
+        """
+        known = {**self._reported, **dict.fromkeys(evaluation.reported, now)}
+        kept = open_ids.union(finding.id for finding in evaluation.findings)
+        self._reported = {name: at for name, at in known.items() if name in kept and at <= now}
+        before = self._quiet
+        self._quiet = {name: min(before.get(name, now), now) for name in evaluation.quiet}
+
+    def _is_contested(self, node: str) -> bool:
+        """Two machines have the name: whose samples these are is unknown."""
+        contact = self._world.contact(node)
+        return contact is not None and contact.contested
+
+    def _is_other_machine(self, node: str) -> bool:
+        """The scheduler knows of another machine, or of a boot, since the pass before: where no agent tells,
+        cards of the former would be missed on the present one.
+        """
+        record, _ = self._world.node(node)
+        if record is None:
+            return False
+        now, before = _Machine(record.uid or record.machine_id, record.boot_time), self._machines.get(node)
+        self._machines[node] = now if before is None else now.or_else(before)
+        return before is not None and now.differs_from(before)
 
     def _boots(self, readings: Sequence[TargetReading]) -> dict[str, str]:
         """The boot each node is in, by its agent; else by the scheduler, where that knows (Kubernetes)."""
@@ -155,6 +209,8 @@ class MetricPath:
             watched=frozenset(self._health) if self._watched is None else self._watched,
             answered=answered,
             standing=frozenset(evaluation.standing),
+            reported=dict(self._reported),
+            quiet=dict(self._quiet),
             pending={node: tuple(told[:TOLD_PER_NODE]) for node, told in pending.items()},
             unknown={node: tuple(told[:TOLD_PER_NODE]) for node, told in unknown.items()},
         )

@@ -81,6 +81,13 @@ class Burst:
                     f"{given.incident.rule} on {len(hit)} of {len(members)} nodes of domain {name!r} "
                     f"{window}: look at what they share",
                 )
+        if GateName.BURST in given.incident.blocked_by:
+            # Others of it may have been decided on since; this one was not.
+            return blocked(
+                self.name,
+                f"{given.incident.rule} was found on many nodes at once and nobody has decided on this one: "
+                "frozen until a person approves or cancels",
+            )
         return passes(self.name, f"{len(nodes)} node(s) with this cause {window}")
 
 

@@ -135,8 +135,10 @@ def _agent_silence(given: GateInput, findings: Sequence[Finding]) -> tuple[str |
 
 
 def _exporter_silence(given: GateInput, findings: Sequence[Finding]) -> tuple[str | None, str]:
+    if given.agent is not None and given.agent.contested:
+        return "two agents with different boots speak for this node: whose exporter is it?", ""
     seen_at = given.sight.seen_at(given.incident.node) if given.sight is not None else None
-    if seen_at is None:
+    if given.sight is None or seen_at is None:
         return "the node's exporter has not answered since sickbay began to watch", ""
     age = given.now - seen_at
     if age < -_CLOCK_TOLERANCE_SECONDS:
@@ -144,6 +146,13 @@ def _exporter_silence(given: GateInput, findings: Sequence[Finding]) -> tuple[st
     limit = given.policy.metrics_stale_seconds
     if age > limit:
         return f"the node's exporter last answered {age:.0f} s ago (limit {limit:.0f} s)", ""
+    # Half an answer is none for what it lacks: what was found must still be reported, whatever its value.
+    reported = [at for f in findings if (at := given.sight.reported.get(f.id)) is not None]
+    if not reported:
+        return f"the node's exporter does not report what {findings[0].rule} looks at", ""
+    since = given.now - max(reported)
+    if since > limit:
+        return f"what {findings[0].rule} looks at was last reported {since:.0f} s ago", ""
     return None, f"the exporter {age:.0f} s ago"
 
 

@@ -41,6 +41,8 @@ class _Answers:
     findings: list[Finding] = field(default_factory=list)
     cleared: list[tuple[str, str]] = field(default_factory=list)
     standing: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
+    quiet: list[str] = field(default_factory=list)
     unknown: list[Unknown] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     coverage: list[Coverage] = field(default_factory=list)
@@ -100,6 +102,8 @@ def evaluate(
         pending=tuple(answers.pending[:MAX_LISTED]),
         coverage=tuple(answers.coverage),
         state=MetricState(tuple(sorted(answers.episodes, key=by_target))),
+        reported=tuple(answers.reported),
+        quiet=tuple(answers.quiet),
     )
 
 
@@ -129,6 +133,7 @@ class _RuleEvaluation:
         judged = self._judgement
         open_: dict[Target, Episode] = {}
         for episode in episodes:
+            self._observe(episode, answers)
             if not self._is_over(episode):
                 open_[episode.target] = episode
         for row, target in self._targets(np.flatnonzero(judged.violating)):
@@ -144,6 +149,23 @@ class _RuleEvaluation:
         targets = self._windows.targets
         found = [(row, target) for row in rows.tolist() if (target := targets[row]) is not None]
         return iter(sorted(found, key=lambda item: (item[1].node, item[1].gpu or "", item[1].part)))
+
+    def _observe(self, episode: Episode, answers: _Answers) -> None:
+        """Whether anything was seen of what an open finding is about, of whichever boot it is."""
+        row = self._windows.row_of(episode.target)
+        test, slot, judged = self._condition.test, self._newest.slot, self._judgement
+        if isinstance(test, Absence):
+            reported = self._windows.answer_of(episode.node, slot) is Answer.WHOLE
+        else:
+            reported = row is not None and not np.isnan(self._windows.values(test.signal, slot)[row])
+        if not reported:
+            return
+        answers.reported.append(episode.finding_id)
+        if row is None or judged.violating[row] or judged.pending[row]:
+            return
+        # A share is judged while the GPU works; once it is idle, that nothing shows is all there is to see.
+        if judged.judged[row] or isinstance(test, Share):
+            answers.quiet.append(episode.finding_id)
 
     def _is_over(self, episode: Episode) -> bool:
         """It belongs to an earlier boot, and its end is not ours to see (a repair's, or a person's)."""
@@ -164,6 +186,7 @@ class _RuleEvaluation:
             answers.cleared.append((episode.finding_id, text))
         answers.findings.append(finding)
         answers.standing.append(finding.id)
+        answers.reported.append(finding.id)
         answers.episodes.append(
             Episode(
                 finding_id=finding.id,

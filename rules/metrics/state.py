@@ -137,8 +137,11 @@ class MetricEvaluation:
     """One evaluation.
 
     ``findings``: those that begin now, once each. ``standing``: ids of open findings whose condition is
-    observed to hold now (the new ones too). ``cleared``: (id, sentence). ``pending`` and ``unknown`` are
-    bounded lists, for people. ``state`` goes into the next evaluation.
+    observed to hold now (the new ones too). ``reported``: ids of those whose signal was reported now (of an
+    absence: whose node gave a whole answer). ``quiet``: those of them whose condition was observed not to
+    hold, nor to begin. An open finding that is in neither ``standing`` nor ``quiet`` is unknown. ``cleared``:
+    (id, sentence). ``pending`` and ``unknown`` are bounded lists, for people. ``state`` goes into the next
+    evaluation.
     """
 
     findings: tuple[Finding, ...]
@@ -148,3 +151,5 @@ class MetricEvaluation:
     pending: tuple[Pending, ...]
     coverage: tuple[Coverage, ...]
     state: MetricState
+    reported: tuple[str, ...] = ()
+    quiet: tuple[str, ...] = ()

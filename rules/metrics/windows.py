@@ -170,6 +170,11 @@ class SampleWindows:
         """Rows that some record of the tick named, with a usable value or not."""
         return self._named[slot, : self.rows]
 
+    def answer_of(self, node: str, slot: int) -> Answer:
+        """What one node said at a tick."""
+        place = self._node_row.get(node)
+        return Answer.NONE if place is None else Answer(int(self._answers[slot, place]))
+
     def answers(self, slot: int) -> NDArray[np.int8]:
         """One ``Answer`` per node."""
         return self._answers[slot, : len(self._nodes)]
@@ -206,6 +211,14 @@ class SampleWindows:
         self._forget(at)
         slot = self._slot(at)
         self._write(tick, slot, at)
+
+    def forget(self, node: str) -> None:
+        """What the node said until now is about another boot, or another machine of that name."""
+        place = self._node_row.get(node)
+        if place is None:
+            return
+        self._answers[:, place] = Answer.NONE
+        self._release(np.flatnonzero(self.in_use & (self.node_of == place)))
 
     def append_columns(self, at: float, targets: Sequence[Target], values: Mapping[str, Floats]) -> None:
         """A tick from columns (a cache of history): every target's node gave a whole answer.
@@ -253,11 +266,8 @@ class SampleWindows:
     def _boot(self, node: str, boot_id: str) -> None:
         known = self._boots.get(node)
         self._boots[node] = boot_id
-        place = self._node_row.get(node)
-        if known is None or known == boot_id or place is None:
-            return
-        self._answers[:, place] = Answer.NONE
-        self._release(np.flatnonzero(self.in_use & (self.node_of == place)))
+        if known is not None and known != boot_id:
+            self.forget(node)
 
     def _slot(self, at: float) -> int:
         """The place for the tick at ``at``; the last one's where ``at`` belongs to it."""

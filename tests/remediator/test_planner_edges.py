@@ -130,7 +130,8 @@ def test_a_silent_agent_stops_the_first_cordon_and_nothing_after_it() -> None:
 
 
 def _sight(age: float, node: str = "n01") -> MetricSight:
-    return MetricSight(at=NOW - age, watched=frozenset({node}), answered={node: NOW - age})
+    at = NOW - age
+    return MetricSight(at=at, watched=frozenset({node}), answered={node: at}, reported={"f-1": at})
 
 
 def test_the_word_of_an_exporter_counts_while_it_answers() -> None:
