@@ -16,8 +16,14 @@ UNTYPED = "gpu"
 _NOTHING = frozenset({"", "(null)", "null"})
 _PREFIX = re.compile(r"^(?:gres[:/])")
 _MIG = re.compile(r"\d+g\.\d+gb", re.IGNORECASE)
+# cpu=2,mem=8G,node=1: every item has a value; one without was cut (sinfo and squeue -O cut at 20 columns).
+_TRES = re.compile(r"^(?:cpu|mem|node|billing|energy|gres/[^,=:]+(?::[^,=]+)?)=\d")
 _ITEM = re.compile(r"^(?P<name>[^:=(]+)(?:[:=](?P<rest>[^()]*))?(?:\((?P<detail>.*)\))?$")
-_COUNT = re.compile(r"^\d+$")
+_COUNT = re.compile(r"^(\d{1,12})([KMG]?)$", re.ASCII)
+_FACTORS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+# A GRES may be configured as `name[:type][:no_consume]:count`.
+_WORDS_BESIDE = frozenset({"no_consume"})
+_INDEX = re.compile(r"^\d{1,6}$", re.ASCII)
 # No node has more; a longer range is damage.
 _MAX_INDICES = 1024
 
@@ -52,7 +58,10 @@ def parse_gres(text: str | None, *, request: bool = False) -> Gpus:
     shards = 0
     indices: list[int] = []
     problems: list[str] = []
+    is_tres = _TRES.match(text.strip()) is not None
     for item in _split(text.strip()):
+        if is_tres and "=" not in item:
+            return Gpus(None, problem=f"TRES {text[:80]!r} is cut off at {item[:40]!r}")
         kind, gpu_type, amount, detail = _item(item, request=request)
         if kind == "other":
             continue
@@ -131,8 +140,10 @@ def _item(item: str, *, request: bool) -> tuple[str, str | None, int | None, str
     parts = [part for part in re.split(r"[:=]", rest or "") if part]
     gpu_type: str | None = None
     amount: int | None = 1 if request else None
-    if parts and _COUNT.match(parts[-1]):
-        amount = int(parts.pop())
+    if parts and (counted := _COUNT.match(parts[-1])):
+        amount = int(counted[1]) * _FACTORS[counted[2]]
+        parts.pop()
+    parts = [part for part in parts if part not in _WORDS_BESIDE]
     if parts:
         gpu_type = ":".join(parts)
     return name, gpu_type, amount, detail
@@ -148,11 +159,8 @@ def _indices(detail: str | None) -> list[int] | None:
     found: list[int] = []
     for part in body.split(","):
         first, _, last = part.partition("-")
-        if (
-            not first.isdigit()
-            or (last and not last.isdigit())
-            or int(last or first) - int(first) > _MAX_INDICES
-        ):
+        last = last or first
+        if not (_INDEX.match(first) and _INDEX.match(last)) or int(last) - int(first) > _MAX_INDICES:
             return None
-        found.extend(range(int(first), int(last or first) + 1))
+        found.extend(range(int(first), int(last) + 1))
     return found

@@ -13,9 +13,10 @@ from fleet.identity import is_node_name
 MAX_NODES = 65_536
 MAX_CHARS = 262_144
 # What Slurm prints where there is no node (squeue, scontrol, sacct).
-NOTHING = frozenset({"", "(null)", "None assigned", "None", "N/A", "Unassigned"})
+NOTHING = frozenset({"", "(null)", "None assigned", "None", "N/A", "n/a", "Unassigned"})
 # A set of groups, `@`, is ClusterShell's own syntax; operators `!&^` too: no host name holds any of them.
 _ALLOWED = re.compile(r"^[A-Za-z0-9._,\[\]\s-]*$")
+_LIST = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._,\[\]-]*$")
 _BRACKET = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"^(\d{1,12})(?:-(\d{1,12}))?$")
 
@@ -40,6 +41,11 @@ def expand(text: str, *, limit: int = MAX_NODES) -> tuple[str, ...]:
                 raise InvalidInputError(f"host list {text[:60]!r} holds {name[:60]!r}, which is no host name")
             names[name] = None
     return tuple(names)
+
+
+def is_host_list(text: str) -> bool:
+    """True for what may stand in a column of nodes: a host list, or a word for none. Nothing is expanded."""
+    return text in NOTHING or _LIST.match(text) is not None
 
 
 def _split(text: str) -> list[str]:

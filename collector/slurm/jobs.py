@@ -12,6 +12,7 @@ from fleet.scheduler import ArrayRef, JobKind
 WAITING = frozenset(
     {"pending", "special_exit", "requeue_hold", "requeue_fed", "requeued", "resv_del_hold", "revoked"}
 )
+_MAX_DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,18 @@ def wait_status(raw: int) -> tuple[int | None, int | None]:
     """(exit code, signal) of a raw wait status: 768 is exit 3, 9 is signal 9 (JSON of 22.05)."""
     signal = raw & 0x7F
     return (None, signal) if signal else ((raw >> 8) & 0xFF, None)
+
+
+def exit_of_text(word: str | None) -> tuple[int | None, int | None]:
+    """``N:S``: exit code, or the signal that ended it. squeue -O prints the raw wait status instead."""
+    code, colon, signal = (word or "").strip().partition(":")
+    if not code.isdecimal() or len(code) > _MAX_DIGITS:
+        return None, None
+    if not colon:
+        return wait_status(int(code))
+    if not signal.isdecimal() or len(signal) > _MAX_DIGITS:
+        return None, None
+    return (None, int(signal)) if int(signal) else (int(code), None)
 
 
 def has_ended(state: str) -> bool:

@@ -22,7 +22,7 @@ from collector.slurm.jobs import (
     wait_status,
 )
 from collector.slurm.records import Findings, gpu_use
-from collector.slurm.states import job_state_from_list
+from collector.slurm.states import job_state_from_list, unknown_job_words
 from fleet.observations import ProblemReason
 from fleet.scheduler import JobRecord
 
@@ -50,12 +50,14 @@ def _read_job(item: Json, found: Findings, now: float) -> None:
             f"job {who.id}: state {str(item.get('job_state'))[:40]!r} is not known",
         )
         state = "unknown"
+    elif odd := unknown_job_words(values.words(item.get("job_state"))):
+        found.problem(ProblemReason.UNRECOGNISED_VALUE, f"job {who.id}: state {odd[0][:40]!r} is not known")
     gpus = _gpus(item)
     if gpus.problem:
         found.problem(ProblemReason.INCONSISTENT, f"job {who.id}: {gpus.problem}")
     total, use = gpu_use(gpus)
     ended = has_ended(state)
-    exit_code, signal = _exit(item.get("exit_code")) if ended else (None, None)
+    exit_code, signal = exit_of_json(item.get("exit_code")) if ended else (None, None)
     end = values.moment(item.get("end_time"))
     limit = values.number(item.get("time_limit"))
     begins = item.get("eligible_time") if state in WAITING else item.get("start_time")
@@ -67,7 +69,7 @@ def _read_job(item: Json, found: Findings, now: float) -> None:
             state=state,
             name=values.text(item.get("name")),
             user=_user(item),
-            nodes=() if state in WAITING else found.hosts(item.get("nodes"), f"job {who.id} nodes"),
+            nodes=() if state in WAITING else found.hosts(_nodes(item), f"job {who.id} nodes"),
             partitions=values.words(item.get("partition")),
             gpus=total,
             gpu_use=use,
@@ -137,6 +139,15 @@ def _gpus(item: Json) -> Gpus:
     )
 
 
+def _nodes(item: Json) -> object:
+    """``nodes``, else what the allocation says (``job_resources.nodes``: a string, from 24.05 an object)."""
+    if item.get("nodes") is not None:
+        return item["nodes"]
+    resources = item.get("job_resources")
+    nodes = resources.get("nodes") if isinstance(resources, dict) else None
+    return nodes.get("list", nodes.get("nodes")) if isinstance(nodes, dict) else nodes
+
+
 def _memory(item: Json) -> int | None:
     """What was asked for: per node, else per CPU times the job's CPUs. 0 means "not asked for"."""
     per_node = values.count(item.get("memory_per_node"))
@@ -146,7 +157,7 @@ def _memory(item: Json) -> int | None:
     return per_cpu * cpus * values.MIB if per_cpu and cpus else None
 
 
-def _exit(value: object) -> tuple[int | None, int | None]:
+def exit_of_json(value: object) -> tuple[int | None, int | None]:
     """A raw wait status (22.05), or ``{"return_code", "signal"}`` with set/unset numbers."""
     if not isinstance(value, dict):
         raw = values.count(value)

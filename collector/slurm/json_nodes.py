@@ -44,8 +44,8 @@ def _read_node(name: str, item: Json, found: Findings) -> None:
             found,
             name=name,
             states=states,
-            gres=_gres(item, "gres"),
-            gres_used=_gres(item, "gres_used"),
+            gres=_gres(item, "gres") or _tres(item.get("tres")),
+            gres_used=_gres(item, "gres_used") or _tres(item.get("tres_used")),
             reason=_reason(item.get("reason"), item.get("reason_set_by_user"), item.get("reason_changed_at")),
             partitions=values.words(item.get("partitions")),
             memory_free_bytes=None if free is None else free * values.MIB,
@@ -67,6 +67,11 @@ def states_of(state: object, flags: object) -> NodeStates:
 def _gres(item: Json, key: str) -> Gpus | None:
     value = item.get(key)
     return parse_gres(value) if isinstance(value, str) else None
+
+
+def _tres(value: object) -> Gpus | None:
+    """TRES name GPUs only where the site accounts them, so without any they say nothing."""
+    return parse_gres(value) if isinstance(value, str) and "gres/gpu" in value else None
 
 
 def _reason(text: object, user: object, changed_at: object) -> Reason | None:

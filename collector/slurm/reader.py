@@ -6,7 +6,10 @@ import json
 import re
 from typing import Any
 
-from collector.slurm import json_jobs, json_nodes, scontrol_text, tables
+import msgspec
+
+from collector.slurm import json_jobs, json_nodes, json_sacct, scontrol_text, sdiag, tables
+from collector.slurm.blocks import BlockKind, blocks
 from collector.slurm.records import Findings
 from fleet.observations import ProblemReason, Reading
 
@@ -24,11 +27,14 @@ _ERROR_SENTENCE = re.compile(
 )
 _NOT_FOUND = re.compile(r"^(?:Node \S+ not found|.*Invalid (?:node name|job id) specified)", re.MULTILINE)
 _DENIED = re.compile(r"invalid user id|access/permission denied|permission denied", re.IGNORECASE)
+_CLUSTER = re.compile(r"^CLUSTER: \S+\s*$")
+_PING = re.compile(r"^Slurmctld\([^)]*\) at (\S+) (?:is|are) (UP|DOWN)\s*$", re.MULTILINE)
+_JSON_START = re.compile(r"^(?:(?<=(\n)\n))?\{(?=\s*\")", re.MULTILINE)
 _EMPTY = re.compile(r"^No (?:jobs|nodes) in the system\s*$")
 
 
 def read_captured(data: bytes, *, now: float, utc: bool = False) -> Reading:
-    """Records of sinfo, squeue or scontrol output, text or JSON, also several JSON documents in a row.
+    """Records of sinfo, squeue, scontrol, sacct or sdiag output, text or JSON, also several in a row.
 
     ``now`` (epoch seconds) is the clock for time left. Text times are local time unless ``utc``. Empty
     input is an empty answer (a good one); an error sentence or ``errors`` without data is not.
@@ -37,24 +43,84 @@ def read_captured(data: bytes, *, now: float, utc: bool = False) -> Reading:
     if len(data) > MAX_INPUT_BYTES:
         found.fail(ProblemReason.TOO_LARGE, f"more than {MAX_INPUT_BYTES} bytes of Slurm output")
         return found.reading()
-    text = data.decode("utf-8", errors="replace")
-    if text.lstrip().startswith(("{", "[")):
-        _read_documents(text, found, now=now)
-    else:
-        _read_text(text, found, now=now)
+    if not _read_whole_document(data, found, now=now):
+        _read_parts(data.decode("utf-8", errors="replace").lstrip("\ufeff"), found, now=now)
     return found.reading()
 
 
+def _read_whole_document(data: bytes, found: Findings, *, now: float) -> bool:
+    """One sound JSON document, the usual case, by the fast decoder. False: look closer."""
+    if data.lstrip()[:1] != b"{":
+        return False
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False  # several documents, Infinity, bytes that are no UTF-8, damage
+    _read_document(document, found, now=now)
+    return True
+
+
+def _read_parts(text: str, found: Findings, *, now: float) -> None:
+    """JSON documents and text, in any order. JSON begins a line, after a blank one or after sentences."""
+    position = 0
+    while position < len(text):
+        if text[position].isspace():
+            position += 1
+        elif text[position] in "{[":
+            after = _read_json(text, position, found, now=now)
+            if after is None:
+                return
+            position = after
+        else:
+            end = _end_of_text(text, position)
+            _read_text(text[position:end], found, now=now)
+            position = end
+
+
+def _end_of_text(text: str, start: int) -> int:
+    for match in _JSON_START.finditer(text, start):
+        before = text[start : match.start()].rstrip("\n").split("\n")
+        if match[1] or all(_ERROR_SENTENCE.match(line) or _CLUSTER.match(line) for line in before):
+            return match.end() - 1
+    return len(text)
+
+
+def _read_json(text: str, position: int, found: Findings, *, now: float) -> int | None:
+    try:
+        document, after = json.JSONDecoder().raw_decode(text, position)
+    except (json.JSONDecodeError, RecursionError):
+        found.fail(ProblemReason.TRUNCATED, f"JSON breaks off or is damaged after byte {position}")
+        return None
+    _read_document(document, found, now=now)
+    return after
+
+
 def _read_text(text: str, found: Findings, *, now: float) -> None:
+    for block in blocks(text):
+        _read_block(block.kind, block.text, found, now=now)
+
+
+def _read_block(kind: BlockKind, text: str, found: Findings, *, now: float) -> None:
     stripped = text.strip()
     if not stripped or _EMPTY.match(stripped):
         return
-    if stripped.startswith("NodeName="):
+    if kind is BlockKind.NODES:
         scontrol_text.read_nodes(stripped, found)
-    elif stripped.startswith("JobId="):
+    elif kind is BlockKind.JOBS:
         scontrol_text.read_jobs(stripped, found, now=now)
-    elif not tables.read_table(text.splitlines(), found):
+    elif kind is BlockKind.SDIAG:
+        sdiag.read_text(text, found, now=now)
+    elif ping := _PING.findall(stripped):
+        _read_ping([(host, answer == "UP") for host, answer in ping], found)
+    elif not tables.read_table(text.split("\n"), found, now=now):
         _read_sentence(stripped, found)
+
+
+def _read_ping(answers: list[tuple[str, bool]], found: Findings) -> None:
+    """``scontrol ping``: one controller that answers is enough."""
+    if answers and not any(up for _, up in answers):
+        hosts = ", ".join(host for host, _ in answers)[:100]
+        found.fail(ProblemReason.CONTROLLER_UNREACHABLE, f"no Slurm controller answers: {hosts}")
 
 
 def _read_sentence(text: str, found: Findings) -> None:
@@ -75,21 +141,6 @@ def _read_sentence(text: str, found: Findings) -> None:
         )
 
 
-def _read_documents(text: str, found: Findings, *, now: float) -> None:
-    decoder, position = json.JSONDecoder(), 0
-    while position < len(text):
-        if text[position].isspace():
-            position += 1
-            continue
-        try:
-            document, position = decoder.raw_decode(text, position)
-        except (json.JSONDecodeError, RecursionError):
-            reason = ProblemReason.TRUNCATED if text[position] in "{[" else ProblemReason.UNREADABLE
-            found.fail(reason, f"JSON breaks off or is damaged after byte {position}")
-            return
-        _read_document(document, found, now=now)
-
-
 def _read_document(document: Any, found: Findings, *, now: float) -> None:
     if isinstance(document, list):
         for item in document:
@@ -106,12 +157,30 @@ def _read_document(document: Any, found: Findings, *, now: float) -> None:
     elif kind == "sinfo":
         json_nodes.read_grouped(items, found)
     elif kind == "jobs":
-        json_jobs.read_jobs(items, found, now=now)
+        accounting = [item for item in items if json_sacct.is_accounting(item)]
+        json_sacct.read_jobs(accounting, found, now=now)
+        queue = [item for item in items if not json_sacct.is_accounting(item)] if accounting else items
+        json_jobs.read_jobs(queue, found, now=now)
+    elif isinstance(document.get("statistics"), dict):
+        sdiag.read_json(document["statistics"], found, now=now)
+    elif isinstance(document.get("pings"), list):
+        _read_ping(_pings(document["pings"]), found)
     elif not document.get("errors"):
         keys = ", ".join(sorted(map(str, document))[:6])
         found.fail(
             ProblemReason.UNREADABLE, f"JSON without nodes, sinfo or jobs; its keys are {keys or 'none'}"
         )
+
+
+def _pings(items: list[Any]) -> list[tuple[str, bool]]:
+    return [
+        (
+            str(item.get("hostname")),
+            item.get("pinged", item.get("ping")) in ("UP", 0) or item.get("responding") is True,
+        )
+        for item in items
+        if isinstance(item, dict)
+    ]
 
 
 def _read_errors(errors: Any, found: Findings, *, empty: bool) -> None:

@@ -10,10 +10,24 @@ from collector.slurm.hostlist import expand
 from collector.slurm.states import NodeStates
 from fleet.errors import InvalidInputError
 from fleet.marks import parse_mark
-from fleet.observations import Problem, ProblemReason, Reading, Record
+from fleet.observations import Problem, ProblemReason, Reading, Record, Sample
 from fleet.scheduler import GpuUse, JobRecord, NodeRecord, NodeState, Owner, Reason
 
 SOURCE = "slurm"
+_OPTIONAL = (
+    "gpus_total",
+    "gpus_allocated",
+    "gpu_types",
+    "gpu_types_allocated",
+    "memory_free_bytes",
+    "os",
+    "reason",
+    "comment",
+    "extra",
+    "uid",
+    "boot_time",
+    "reservation",
+)
 
 
 @dataclass(slots=True)
@@ -23,6 +37,7 @@ class Findings:
     utc: bool = False
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     jobs: list[JobRecord] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     failed: bool = False
 
@@ -43,14 +58,14 @@ class Findings:
             self.nodes[node.name] = node
             return
         partitions = tuple(dict.fromkeys((*known.partitions, *node.partitions)))
-        if (known.base, set(known.flags)) != (node.base, set(node.flags)):
+        if known.state is not node.state:
             self.problem(
                 ProblemReason.CONFLICT,
                 f"{node.name} appears twice with different states ({known.state} and {node.state})",
                 node=node.name,
             )
             known = replace(known, state=NodeState.UNKNOWN, schedulable=False)
-        self.nodes[node.name] = replace(known, partitions=partitions)
+        self.nodes[node.name] = _completed(replace(known, partitions=partitions), node)
 
     def hosts(self, value: object, what: str) -> tuple[str, ...]:
         """A host list (text or list of names) to names; an unreadable one is a problem and no name."""
@@ -69,9 +84,29 @@ class Findings:
             self.problem(ProblemReason.UNREADABLE, f"{why}, first one: {example!r}", count=len(rows))
 
     def reading(self) -> Reading:
-        records: Iterable[Record] = (*self.nodes.values(), *self.jobs, *self.problems)
-        something = bool(self.nodes or self.jobs)
+        records: Iterable[Record] = (
+            *self.nodes.values(),
+            *self.jobs,
+            *self.samples,
+            *self.problems,
+        )
+        something = bool(self.nodes or self.jobs or self.samples)
         return Reading(tuple(records), ok=something or not self.failed)
+
+
+def _completed(known: NodeRecord, other: NodeRecord) -> NodeRecord:
+    """``known`` with what only ``other`` says: several listings of one moment each show a part."""
+    missing = {
+        name: getattr(other, name)
+        for name in _OPTIONAL
+        if getattr(known, name) in (None, {}) and getattr(other, name) not in (None, {})
+    }
+    # A word of sinfo hides bits that scontrol prints (draining: ALLOCATED or MIXED).
+    if known.state is other.state and len(other.flags) > len(known.flags):
+        missing |= {"base": other.base, "flags": other.flags, "schedulable": other.schedulable}
+    if "reason" in missing:
+        missing["owner"] = other.owner
+    return replace(known, **missing) if missing else known
 
 
 def owner_of(states: NodeStates, reason: Reason | None) -> Owner:
@@ -106,6 +141,12 @@ def build_node(
     for part in (gres, gres_used):
         if part is not None and part.problem:
             found.problem(ProblemReason.INCONSISTENT, f"{name}: {part.problem}", node=name)
+    total = node_total(gres) if gres else None
+    allocated = gres_used.total if gres_used and not gres_used.slices else None
+    if total is not None and allocated is not None and allocated > total:
+        found.problem(
+            ProblemReason.INCONSISTENT, f"{name}: {allocated} of its {total} GPUs are allocated", node=name
+        )
     return NodeRecord(
         name=name,
         state=states.word,
@@ -113,8 +154,8 @@ def build_node(
         flags=states.flags,
         uid=uid,
         partitions=partitions,
-        gpus_total=node_total(gres) if gres else None,
-        gpus_allocated=gres_used.total if gres_used and not gres_used.slices else None,
+        gpus_total=total,
+        gpus_allocated=allocated,
         gpu_types=dict(gres.types) if gres else {},
         gpu_types_allocated=dict(gres_used.types) if gres_used else {},
         memory_free_bytes=memory_free_bytes,

@@ -12,7 +12,15 @@ import re
 
 from collector.slurm import values
 from collector.slurm.gres import Gpus, parse_gres
-from collector.slurm.jobs import WAITING, effective_gpus, has_ended, identity, kind_of, time_left
+from collector.slurm.jobs import (
+    WAITING,
+    effective_gpus,
+    exit_of_text,
+    has_ended,
+    identity,
+    kind_of,
+    time_left,
+)
 from collector.slurm.records import Findings, build_node, gpu_use
 from collector.slurm.states import from_text, job_state_from_text
 from fleet.identity import is_node_name
@@ -20,8 +28,15 @@ from fleet.observations import ProblemReason
 from fleet.scheduler import JobRecord, Reason
 
 _FIELD = r"(?:^|\s){key}=(\S*)"
-_TAIL = re.compile(r"\s(?=(?:Reason|Comment|Extra|InstanceId|InstanceType|ReservationName)=)")
+_TAIL_ORDER = ("Reason", "Comment", "Extra", "InstanceId", "InstanceType", "ReservationName")
+_TAIL = re.compile(rf"(?:\n[ ]{{3}}|\s)(?=(?:{'|'.join(_TAIL_ORDER)})=)")
+_TAIL_WORD = re.compile(rf"\s({'|'.join(_TAIL_ORDER)})=")
+_TAIL_LINE = re.compile(rf"(?:\n[ ]{{3}}|(?<=\S)[ ](?=InstanceType))({'|'.join(_TAIL_ORDER)})=")
 _BRACKET = re.compile(r" \[([^\[\]@\s]+)@([^\[\]\s]+)\](?=\s|$)")
+# In the one-line form: the bracket, then the end, eight blanks or the next attribute.
+_REASON_END = re.compile(
+    rf"^\s?Reason=.*?{_BRACKET.pattern}(?=\s*$|[ ]{{8}}\S|\s(?:{'|'.join(_TAIL_ORDER[1:])})=)"
+)
 _NODE_START = "NodeName="
 _JOB_START = "JobId="
 
@@ -34,7 +49,7 @@ def _field(text: str, key: str) -> str | None:
 def _split_records(text: str, start: str) -> list[str]:
     """One string per record. A line that does not begin a record belongs to the one before it."""
     records: list[list[str]] = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if line.startswith(start):
             records.append([line])
         elif records:
@@ -62,7 +77,7 @@ def _read_node(name: str, record: str, found: Findings) -> None:
     if state is None:
         found.problem(ProblemReason.UNREADABLE, f"{name}: it has no state", node=name)
     free = values.count(_integer(_field(head, "FreeMem")))
-    reason, rest = _reason(name, tail, found)
+    texts = _free_texts(head, tail)
     os_match = re.search(r"\sOS=(.*?)\s+RealMemory=", head, re.DOTALL)
     found.add_node(
         build_node(
@@ -71,61 +86,75 @@ def _read_node(name: str, record: str, found: Findings) -> None:
             states=from_text(state or ""),
             gres=_node_gres(head),
             gres_used=_node_gres_used(head),
-            reason=reason,
+            reason=_reason(name, texts.get("Reason"), found),
             partitions=values.words(_field(head, "Partitions")),
             memory_free_bytes=None if free is None else free * values.MIB,
             os=os_match[1].strip() if os_match and os_match[1].strip() else None,
-            comment=_tail_text(rest, "Comment"),
-            extra=_tail_text(rest, "Extra"),
-            boot_time=_time(name, _field(head, "BootTime"), found),
-            reservation=_field(rest, "ReservationName"),
+            comment=_free(texts, "Comment"),
+            extra=_free(texts, "Extra"),
+            boot_time=_time(name, _field(head, "BootTime"), found, node=name),
+            reservation=_free(texts, "ReservationName"),
+            uid=_free(texts, "InstanceId"),
         )
     )
 
 
 def _head_and_tail(record: str) -> tuple[str, str]:
-    """Fixed attributes before, free text after the first of Reason, Comment, Extra behind CfgTRES."""
+    """Fixed attributes before, free text from the first of Reason, Comment, Extra ... behind CfgTRES."""
     after = max(record.find("CfgTRES="), record.find("Partitions="), 0)
     match = _TAIL.search(record, after)
     if match is None:
         return record, ""
-    return record[: match.start()], record[match.end() :].lstrip()
+    return record[: match.start()], record[match.start() :]
 
 
-def _reason(name: str, tail: str, found: Findings) -> tuple[Reason | None, str]:
-    """The reason and what stands behind it. Slurm puts ``[user@time]`` at the end of its first line."""
-    if not tail.startswith("Reason="):
-        return None, "\n" + tail
-    first, newline, later = tail[len("Reason=") :].partition("\n")
+def _free_texts(head: str, tail: str) -> dict[str, str]:
+    """The tail's attributes. In the multi-line form each begins a line, three blanks in; what a text's own
+    line breaks put there is not indented (Slurm indents those of a reason by ten). In the one-line form an
+    attribute ends where the next one in Slurm's order begins.
+    """
+    multi_line = "\n   " in head
+    begins = _TAIL_LINE if multi_line else _TAIL_WORD
+    texts: dict[str, str] = {}
+    order = -1
+    matches: list[re.Match[str]] = []
+    end_of_reason = None if multi_line else _REASON_END.search(tail)
+    for match in begins.finditer(tail):
+        if matches and end_of_reason is not None and match.start() < end_of_reason.end():
+            continue  # still the reason: it ends with its bracket
+        place = _TAIL_ORDER.index(match[1])
+        if place > order:  # anything else is text that looks like an attribute
+            order = place
+            matches.append(match)
+    for match, following in zip(matches, [*matches[1:], None], strict=False):
+        texts[match[1]] = tail[match.end() : following.start() if following else len(tail)].strip("\n")
+    return texts
+
+
+def _reason(name: str, text: str | None, found: Findings) -> Reason | None:
+    """Slurm puts ``[user@time]`` at the end of the first line, and its further lines behind it."""
+    if text is None or not text.strip():
+        return None
+    first, newline, later = text.partition("\n")
     brackets = list(_BRACKET.finditer(first))
     if not brackets:
-        return (Reason(first.strip()) if first.strip() else None), "\n" + later
-    ends = [b for b in brackets if re.match(r"\s*(?:$|\w+=)", first[b.end() :])] or brackets
-    end = ends[-1] if newline and not _TAIL.search(first) else ends[0]
+        return Reason(text.strip())
+    # In the one-line form further lines stand behind the bracket, eight blanks apart.
+    ends = [b for b in brackets if re.match(r"\s*$|        \S", first[b.end() :])] or brackets
+    end = ends[-1]
     if len(ends) > 1:
         found.problem(
             ProblemReason.INCONSISTENT, f"{name}: the end of its reason is ambiguous in text form", node=name
         )
-    text = first[: end.start()]
-    rest = first[end.end() :] + newline + later
-    more, rest = _continuation(later) if newline and not first[end.end() :].strip() else ("", rest)
-    when = _time(name, end[2], found)
-    return Reason(text + more, end[1], when), "\n" + rest
+    said = [first[: end.start()], *first[end.end() :].split("        ")[1:]]
+    if newline:
+        said += [line.removeprefix(" " * 10) for line in later.split("\n")]
+    return Reason("\n".join(said).rstrip(), end[1], _time(name, end[2], found, node=name))
 
 
-def _continuation(later: str) -> tuple[str, str]:
-    """Further lines of a reason: all up to the first that begins a known attribute or is empty."""
-    lines = later.splitlines()
-    taken = []
-    while lines and lines[0].strip() and not _TAIL.match("\n" + lines[0].strip()):
-        taken.append(lines.pop(0))
-    return ("\n" + "\n".join(taken) if taken else ""), "\n".join(lines)
-
-
-def _tail_text(tail: str, key: str) -> str | None:
-    """``Comment=...`` up to the next attribute of the tail, or None."""
-    match = re.search(rf"\s{key}=(.*?)(?=\s(?:Extra|InstanceId|InstanceType|ReservationName)=|\n|$)", tail)
-    return match[1].strip() if match and match[1].strip() not in ("", "(null)") else None
+def _free(texts: dict[str, str], key: str) -> str | None:
+    said = texts.get(key, "").strip()
+    return None if said in ("", "(null)") else said
 
 
 def _node_gres(head: str) -> Gpus | None:
@@ -144,13 +173,11 @@ def _node_gres_used(head: str) -> Gpus | None:
     return None
 
 
-def _time(name: str, word: str | None, found: Findings) -> float | None:
+def _time(name: str, word: str | None, found: Findings, *, node: str | None = None) -> float | None:
     try:
         return None if word is None else values.text_time(word, utc=found.utc)
-    except values.UnreadableTimeError:
-        found.problem(
-            ProblemReason.UNRECOGNISED_VALUE, f"{name}: time {word!r} is in no known form", node=name
-        )
+    except values.UnreadableTimeError as error:
+        found.problem(ProblemReason.UNRECOGNISED_VALUE, f"{name}: {error.sentence}", node=node)
         return None
 
 
@@ -163,7 +190,7 @@ def _integer(word: str | None) -> int | None:
 _JOB_HEAD = re.compile(
     r"^JobId=(?P<job>\d+)(?:\s+ArrayJobId=(?P<array>\d+)\s+ArrayTaskId=(?P<task>\S+))?"
     r"(?:\s+ArrayTaskThrottle=\d+)?(?:\s+HetJobId=(?P<het>\d+)\s+HetJobOffset=(?P<offset>\d+))?"
-    r"(?:\s+HetJobIdSet=\S+)?(?:\s+SLUID=\S+)?\s+JobName=(?P<name>.*?)\s+UserId=(?P<user>[^\s(]+)\((?P<uid>\d+)\)",
+    r"(?:\s+HetJobIdSet=\S+)?(?:\s+SLUID=\S+)?\s+JobName=(?P<name>.*?)(?:\s+HetJobIdSet=[\d,\[\]-]+)?\s+UserId=(?P<user>[^\s(]+)\((?P<uid>\d+)\)",
     re.DOTALL,
 )
 # From here on users write what they like.
@@ -204,7 +231,7 @@ def _read_job(head: re.Match[str], body: str, tail: str, found: Findings, *, now
         for key in ("SubmitTime", "EligibleTime", "StartTime", "EndTime")
     }
     total, use = gpu_use(_job_gpus(body, tail, nodes=_first_number(_field(body, "NumNodes"))))
-    exit_code, signal = _exit(_field(body, "ExitCode")) if ended else (None, None)
+    exit_code, signal = exit_of_text(_field(body, "ExitCode")) if ended else (None, None)
     batch = _field(body, "BatchFlag")
     requeue = _field(body, "Requeue")
     priority = _integer(_field(body, "Priority"))
@@ -276,11 +303,3 @@ def _job_memory(body: str) -> int | None:
 
 def _first_number(word: str | None) -> int | None:
     return _integer(word.partition("-")[0]) if word else None
-
-
-def _exit(word: str | None) -> tuple[int | None, int | None]:
-    """``N:S``: exit code and signal."""
-    code, _, signal = (word or "").partition(":")
-    if not code.isdigit() or not signal.isdigit():
-        return None, None
-    return (None, int(signal)) if int(signal) else (int(code), None)

@@ -224,6 +224,10 @@ ENDED = frozenset(
     }
 )
 _JOB_BASES = frozenset({"pending", "running", "suspended"}) | ENDED
+# Bits beside a base (JOB_LAUNCH_FAILED, JOB_RECONFIG_FAIL ...): a pending job can carry them. Alone, sacct's
+# text shows them as the state.
+_WEAK_FLAGS = ("revoked", "launch_failed", "reconfig_fail", "requeued")
+_SILENT_FLAGS = frozenset({"expediting", "power_up_node", "update_db"})
 # Flags that squeue shows instead of the base, strongest first (job_state_string).
 _SHOWN_FLAGS = (
     "completing",
@@ -264,7 +268,7 @@ _COMPACT = {
     "so": "stage_out",
     "st": "stopped",
 }
-_JOB_WORDS = _JOB_BASES | frozenset(_SHOWN_FLAGS) | {"requeued"}
+_JOB_WORDS = _JOB_BASES | frozenset(_SHOWN_FLAGS) | frozenset(_WEAK_FLAGS)
 
 
 def job_state_from_list(words: Iterable[str]) -> str | None:
@@ -274,9 +278,14 @@ def job_state_from_list(words: Iterable[str]) -> str | None:
         if flag in known:
             return flag
     for word in known:
-        if word in _JOB_BASES:
+        if word in _JOB_BASES and word not in _WEAK_FLAGS:
             return word
-    return "requeued" if "requeued" in known else None
+    return next((flag for flag in _WEAK_FLAGS if flag in known), None)
+
+
+def unknown_job_words(words: Iterable[str]) -> tuple[str, ...]:
+    """Those of a list of states that no documentation knows."""
+    return tuple(w for w in words if w.strip().lower() not in _JOB_WORDS | _SILENT_FLAGS)
 
 
 def job_state_from_text(text: str) -> str | None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from collector.slurm import values
+from collector.slurm import table_jobs, table_nodes, values
+from collector.slurm.columns import parse_header
 from collector.slurm.gres import parse_gres
 from collector.slurm.jobs import WAITING, JobIdentity, identity, kind_of
 from collector.slurm.records import Findings, build_node, gpu_use
 from collector.slurm.states import from_text, is_node_word, job_state_from_text
+from collector.slurm.table_jobs import is_job_table
+from collector.slurm.table_nodes import is_node_table
 from fleet.identity import is_node_name
 from fleet.observations import ProblemReason
 from fleet.scheduler import GpuUse, JobRecord, Reason
@@ -24,7 +27,6 @@ _JOB_ID = re.compile(r"^(?P<job>\d+)(?:_(?:(?P<task>\d+)|\[(?P<tasks>[^\]]*)\]?)
 _SINFO_HEADER = re.compile(r"^PARTITION\s+AVAIL\s+TIMELIMIT\s+NODES\s+STATE\s+NODELIST\s*$")
 _SINFO_LONG_HEADER = re.compile(r"^NODELIST\s+NODES\s+PARTITION\s+STATE\s+CPUS\s.*REASON\s*$")
 _DATE_LINE = re.compile(r"^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\s*$")
-_HEADER_CELL = re.compile(r"^[A-Z][A-Z_:()/]*$")
 _SQUEUE_HEADER = re.compile(r"^\s*JOBID PARTITION\s+NAME\s+USER ST\s+TIME\s+NODES NODELIST\(REASON\)\s*$")
 # squeue's default format: "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"; fields are cut to their width.
 _SQUEUE_COLUMNS = ((0, 18), (19, 28), (29, 37), (38, 46), (47, 49), (50, 60), (61, 67))
@@ -37,23 +39,34 @@ Row = tuple[str, ...]
 RowReader = Callable[[Row, Findings], bool]
 
 
-def read_table(lines: Sequence[str], found: Findings) -> bool:
+def read_table(lines: Sequence[str], found: Findings, *, now: float) -> bool:
     """True when the lines are one of the known tables. Rows that fit no column are one problem."""
     rows = [line for line in lines if line.strip() and not line.startswith("CLUSTER:")]
     if rows and _DATE_LINE.match(rows[0]):
         rows = rows[1:]  # sinfo -l begins with the date
     if not rows:
-        return False
-    if _SINFO_HEADER.match(rows[0]):
-        return _read_rows(rows[1:], _sinfo_default, found)
-    if _SQUEUE_HEADER.match(rows[0]):
-        return _read_rows(rows[1:], _squeue_default, found)
-    if _SINFO_LONG_HEADER.match(rows[0]):
-        return _read_rows(rows[1:], _sinfo_long, found)
+        return True
+    for header, reader in (
+        (_SINFO_HEADER, _sinfo_default),
+        (_SQUEUE_HEADER, _squeue_default),
+        (_SINFO_LONG_HEADER, _sinfo_long),
+    ):
+        if header.match(rows[0]):
+            return _read_rows(rows[1:], reader, found)
+    named = parse_header(rows[0])
+    if named is not None and is_job_table(named):
+        table_jobs.read_jobs(named, rows[1:], found, now=now)
+        return True
+    if named is not None and is_node_table(named):
+        table_nodes.read_nodes(named, rows[1:], found)
+        return True
+    return _read_headless(rows, found)
+
+
+def _read_headless(rows: Sequence[str], found: Findings) -> bool:
+    """Printed with ``-h``: the layouts that people use, by what the cells hold."""
     if any("|" in row for row in rows):
-        if all(_HEADER_CELL.match(cell.strip()) for cell in rows[0].split("|")):
-            rows = rows[1:]  # printed without -h
-        return not rows or _read_delimited(rows, found)
+        return _read_delimited(rows, found)
     if any(_is_cpu_row(row) for row in rows):
         return _read_rows(rows, _cpu_row, found)
     return False
@@ -137,10 +150,8 @@ def _partition(word: str) -> str:
 def _when(name: str, word: str, found: Findings) -> float | None:
     try:
         return values.text_time(word, utc=found.utc)
-    except values.UnreadableTimeError:
-        found.problem(
-            ProblemReason.UNRECOGNISED_VALUE, f"{name}: time {word[:40]!r} is in no known form", node=name
-        )
+    except values.UnreadableTimeError as error:
+        found.problem(ProblemReason.UNRECOGNISED_VALUE, f"{name}: {error.sentence}", node=name)
         return None
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-import time
-from calendar import timegm
+from datetime import datetime
 
 _SENTINELS = frozenset(
     {0xFFFE, 0xFFFF, 0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF, -1, -2}
@@ -29,18 +28,28 @@ ABSENT_WORDS = frozenset(
         "infinite",
         "partition_limit",
         "none assigned",
+        "unassigned",
     }
 )
 MIB = 1024 * 1024
 _UNITS = {"": MIB, "K": 1024, "M": MIB, "G": 1024 * MIB, "T": 1024 * 1024 * MIB, "P": 1024**3 * MIB}
-_MEMORY = re.compile(r"^(\d+(?:\.\d+)?)([KMGTP]?)[nc]?$", re.IGNORECASE)
-_DURATION = re.compile(r"^(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)$")
-_STANDARD_TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$")
-_EPOCH = re.compile(r"^\d{9,11}$")
+_MEMORY = re.compile(r"^(\d{1,15}(?:\.\d{1,9})?)([KMGTP]?)[nc]?$", re.IGNORECASE | re.ASCII)
+# [days-]hours:minutes:seconds, minutes:seconds; with days also days-hours and days-hours:minutes (sbatch(1)).
+_DURATION = re.compile(
+    r"^(?:(?P<days>\d{1,6})-(?P<h>\d{1,2})(?::(?P<m>\d\d)(?::(?P<s>\d\d))?)?"
+    r"|(?:(?P<hours>\d{1,8}):)?(?P<minutes>\d{1,8}):(?P<seconds>\d\d))$",
+    re.ASCII,
+)
+_STANDARD_TIME = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(Z|[+-]\d\d:?\d\d)?$", re.ASCII)
+_EPOCH = re.compile(r"^\d{9,11}$", re.ASCII)
 
 
 class UnreadableTimeError(ValueError):
-    """A time in a form other than the standard one (SLURM_TIME_FORMAT changes them all)."""
+    """A time in a form other than the standard one (SLURM_TIME_FORMAT changes it), or an ambiguous one."""
+
+    def __init__(self, word: str, why: str) -> None:
+        super().__init__(word)
+        self.sentence = f"time {word[:40]!r} {why}"
 
 
 def number(value: object) -> float | None:
@@ -87,22 +96,38 @@ def is_absent(word: str) -> bool:
 
 
 def text_time(word: str, *, utc: bool) -> float | None:
-    """``2026-02-07T02:12:31`` (local time unless ``utc``) or epoch seconds; None when it says "never".
+    """``2026-02-07T02:12:31`` (local unless ``utc`` or with an offset) or epoch seconds; None for "never".
 
-    Raises UnreadableTimeError for every other form: a guess would become a date in year 1.
+    Raises UnreadableTimeError for every other form, and for a local time that the clock passes twice or
+    never (when summer time ends or begins): a guess would become a wrong hour, or a date in year 1.
     """
     word = word.strip()
     if is_absent(word):
         return None
     if _EPOCH.match(word):
         return float(word)
-    if _STANDARD_TIME.match(word):
-        try:
-            parts = time.strptime(word, "%Y-%m-%dT%H:%M:%S")
-            return float(timegm(parts)) if utc else time.mktime(parts)
-        except (ValueError, OverflowError) as error:
-            raise UnreadableTimeError(word) from error
-    raise UnreadableTimeError(word)
+    match = _STANDARD_TIME.match(word)
+    if match is None:
+        raise UnreadableTimeError(word, "is in no known form")
+    try:
+        wall = datetime.fromisoformat(match[1])
+        if match[2] or utc:
+            offset = match[2] or "Z"
+            return datetime.fromisoformat(match[1] + ("+00:00" if offset == "Z" else offset)).timestamp()
+        return _local(word, wall)
+    except (ValueError, OverflowError, OSError) as error:
+        if isinstance(error, UnreadableTimeError):
+            raise
+        raise UnreadableTimeError(word, "is no date") from error
+
+
+def _local(word: str, wall: datetime) -> float:
+    first, second = wall.timestamp(), wall.replace(fold=1).timestamp()
+    if first == second:
+        return first
+    if datetime.fromtimestamp(first) == wall:  # noqa: DTZ006 - local wall clock is what is compared
+        raise UnreadableTimeError(word, "is in the hour that this machine's clock passes twice")
+    raise UnreadableTimeError(word, "is in the hour that this machine's clock leaves out")
 
 
 def text_duration(word: str) -> float | None:
@@ -110,8 +135,9 @@ def text_duration(word: str) -> float | None:
     match = _DURATION.match(word.strip())
     if match is None:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    part = {name: int(value or 0) for name, value in match.groupdict().items()}
+    hours, minutes = part["h"] + part["hours"], part["m"] + part["minutes"]
+    return float(((part["days"] * 24 + hours) * 60 + minutes) * 60 + part["s"] + part["seconds"])
 
 
 def text_memory(word: str) -> int | None:
