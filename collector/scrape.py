@@ -11,7 +11,7 @@ import logging
 import queue
 import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from collector.dcgm import read_dcgm
@@ -113,6 +113,7 @@ class Scraper:
         self._timeout = timeout_seconds
         self._pass_seconds = 2 * timeout_seconds if pass_seconds is None else pass_seconds
         self._inventory = inventory
+        self._nodes = frozenset(target.node for target in targets)
         headers = {**_HEADERS, "X-Prometheus-Scrape-Timeout-Seconds": f"{timeout_seconds:g}"}
         tls = ssl.create_default_context() if any(t.url.startswith("https:") for t in targets) else None
         self._slots = [
@@ -204,7 +205,14 @@ class Scraper:
         try:
             seconds = min(self._timeout, one.deadline.left())
             answer = _fetch(slot.fetcher, self._clock, seconds)
-            reading = _read(answer, node=slot.target.node, now=self._clock.now(), inventory=self._inventory)
+            node = slot.target.node
+            reading = _read(
+                answer,
+                node=node,
+                now=self._clock.now(),
+                inventory=self._inventory,
+                neighbours=self._nodes - {node},
+            )
         except FetchError as error:
             took = self._clock.monotonic() - started
             return self._failure(slot.target, _reason(error), str(error), took)
@@ -249,7 +257,14 @@ def _fetch(fetcher: Fetcher, clock: Clock, seconds: float) -> Answer:
     return fetcher.get(deadline, connect_seconds=min(CONNECT_SECONDS, seconds))
 
 
-def _read(answer: Answer, *, node: str | None, now: float, inventory: Inventory | None) -> Reading:
+def _read(
+    answer: Answer,
+    *,
+    node: str | None,
+    now: float,
+    inventory: Inventory | None,
+    neighbours: Iterable[str] = (),
+) -> Reading:
     """The answer, read. Raises FetchError for one that is no metrics; without a sample it is not ok."""
     _refuse(answer)
     body = answer.body
@@ -257,7 +272,9 @@ def _read(answer: Answer, *, node: str | None, now: float, inventory: Inventory 
     if answer.framed and body and not body.endswith(b"\n"):
         body += b"\n"
     openmetrics = True if answer.content_type == _OPENMETRICS else None
-    reading = read_dcgm(body, node=node, now=now, inventory=inventory, openmetrics=openmetrics)
+    reading = read_dcgm(
+        body, node=node, now=now, inventory=inventory, openmetrics=openmetrics, neighbours=neighbours
+    )
     seen = any(isinstance(record, Sample) for record in reading.records)
     return Reading(reading.records, ok=seen)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from collector.dcgm.labels import is_exporter_pod
@@ -34,18 +34,32 @@ def same_host(one: str, other: str) -> bool:
 
 
 def place(
-    lines: Mapping[str | None, int], *, node: str | None, inventory: Inventory | None, tally: Tally
+    lines: Mapping[str | None, int],
+    *,
+    node: str | None,
+    inventory: Inventory | None,
+    tally: Tally,
+    neighbours: Iterable[str] = (),
 ) -> Placement:
     """Decide for every host label in a body; ``lines`` says how many lines carry each (None: no label).
 
     ``node``, the target's own, wins over the label; a disagreement is told. A body that speaks of several
-    hosts (a federation endpoint) gives ``node`` only the lines that name it.
+    hosts (a federation endpoint) gives ``node`` only the lines that name it. One that names a neighbour (a
+    node with an exporter of its own) is that node's: addresses are mixed up, nothing of it is ``node``'s.
     """
     if node is None:
         return Placement({host: _unplaced(host, count, inventory, tally) for host, count in lines.items()})
     named = [host for host in lines if host is not None]
     if all(same_host(named[0], host) for host in named[1:]):
         if named and not _is_node(named[0], node, inventory):
+            if any(same_host(named[0], other) for other in neighbours):
+                tally.add(
+                    ProblemReason.CONFLICT,
+                    f"the exporter of {_quote(named[0])} answers at the address of {node}: nothing of it is "
+                    "used; correct the target's address",
+                    count=sum(lines.values()),
+                )
+                return Placement()
             tally.add(
                 ProblemReason.INCONSISTENT,
                 f"the exporter calls its host {_quote(named[0])}, its target is {node}: the target's name "

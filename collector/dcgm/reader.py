@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -67,17 +67,21 @@ def read_dcgm(
     now: float,
     inventory: Inventory | None = None,
     openmetrics: bool | None = None,
+    neighbours: Iterable[str] = (),
 ) -> Reading:
     """Read one exposition body of dcgm-exporter (1.x to 4.x, federated or not) or of our own exporters.
 
     ``node``: the scrape target's node; it wins over the body's host label. ``now`` (epoch seconds) dates
     samples without a timestamp. ``openmetrics``: what the content type says; None looks for ``# EOF``.
+    ``neighbours``: other nodes that have exporters of their own; a body that names one is not ``node``'s.
 
     Samples (base units), then allocations (GPUs that a job or pod holds), then problems. ``ok`` is False when
     the body holds nothing of the format at all; a sound body without a GPU is ok, with the problem
     ``no_devices``. Never raises, whatever the bytes.
     """
-    return read_dcgm_in_full(data, node=node, now=now, inventory=inventory, openmetrics=openmetrics).reading
+    return read_dcgm_in_full(
+        data, node=node, now=now, inventory=inventory, openmetrics=openmetrics, neighbours=neighbours
+    ).reading
 
 
 def read_dcgm_in_full(
@@ -87,6 +91,7 @@ def read_dcgm_in_full(
     now: float,
     inventory: Inventory | None = None,
     openmetrics: bool | None = None,
+    neighbours: Iterable[str] = (),
 ) -> DcgmRead:
     """As ``read_dcgm``, with what was covered."""
     tally = Tally(node)
@@ -101,14 +106,21 @@ def read_dcgm_in_full(
     body.read(data)
     if openmetrics and not complete:
         tally.add(ProblemReason.TRUNCATED, "OpenMetrics without '# EOF': the rest is missing", count=1)
-    return _Assembly(body, tally, node=node, now=now, inventory=inventory).finish()
+    return _Assembly(body, tally, node=node, now=now, inventory=inventory, neighbours=neighbours).finish()
 
 
 class _Assembly:
     """From a body's own labels to records."""
 
     def __init__(
-        self, body: Body, tally: Tally, *, node: str | None, now: float, inventory: Inventory | None
+        self,
+        body: Body,
+        tally: Tally,
+        *,
+        node: str | None,
+        now: float,
+        inventory: Inventory | None,
+        neighbours: Iterable[str],
     ) -> None:
         self._body = body
         self._tally = tally
@@ -118,7 +130,8 @@ class _Assembly:
         for number, count in body.lines_of.items():
             host = body.identities[number].host
             hosts[host] = hosts.get(host, 0) + count
-        self._nodes = place(hosts, node=node, inventory=inventory, tally=tally).nodes
+        self._nodes = place(hosts, node=node, inventory=inventory, tally=tally, neighbours=neighbours).nodes
+        self._is_foreign = bool(hosts) and not self._nodes
         self._by_uuid: dict[tuple[str | None, str], tuple[int | None, str | None]] = {}
         self._by_index: dict[tuple[str | None, int], set[str]] = {}
         self._by_pci: dict[tuple[str | None, str], set[str]] = {}
@@ -269,6 +282,8 @@ class _Assembly:
         body, tally = self._body, self._tally
         if not body.sample_lines + body.header_lines + body.bad_lines:
             tally.add(ProblemReason.NO_DEVICES, "the answer is empty: no GPU is visible", count=1)
+        elif self._is_foreign:
+            pass  # told already: whether this node has GPUs, it does not say
         elif not samples and not gpus and body.sample_lines + body.header_lines:
             what = (
                 f", {body.foreign_metrics} of DCGM's, none of which is known" if body.foreign_metrics else ""

@@ -193,7 +193,8 @@ def test_nobody_there_and_nobody_answering() -> None:
 
 @services
 def test_the_dead_do_not_hold_up_the_living() -> None:
-    with fake_exporter(says(200, LINE)) as server, silent_port() as silent:
+    line = LINE.replace(b"n01", b"exporter-x7k2p")
+    with fake_exporter(says(200, line)) as server, silent_port() as silent:
         targets = [ScrapeTarget(f"dead{n}", silent) for n in range(6)]
         targets += [ScrapeTarget(f"n{n:02d}", server.url) for n in range(10)]
         scraper = Scraper(
@@ -268,3 +269,28 @@ def test_no_targets_is_an_empty_pass() -> None:
     scraper = Scraper([], timeout_seconds=1, clock=SystemClock())
     assert scraper.scrape_all() == ()
     scraper.close()
+
+
+@services
+@pytest.mark.parametrize(
+    ("host", "ok"),
+    [("n01", True), ("n02.example", False), ("N02", False), ("exporter-x7k2p", True), ("n03", True)],
+)
+def test_the_exporter_of_another_target_is_not_believed(host: str, ok: bool) -> None:
+    """Two addresses mixed up: a node must not be judged by its neighbour's GPUs. A pod is no neighbour."""
+    line = LINE.replace(b'Hostname="n01"', b'Hostname="%s"' % host.encode())
+    with fake_exporter(says(200, line)) as server, silent_port() as silent:
+        targets = [ScrapeTarget("n01", server.url), ScrapeTarget("n02", silent)]
+        scraper = Scraper(targets, timeout_seconds=TIMEOUT, clock=SystemClock())
+        try:
+            result, _ = scraper.scrape_all()
+        finally:
+            scraper.close()
+    assert result.ok is ok
+    if not ok:
+        (problem,) = result.reading.problems
+        assert (problem.reason, problem.node, problem.count) == (ProblemReason.CONFLICT, "n01", 1)
+        assert result.error == (
+            f"the exporter of {host!r} answers at the address of n01: nothing of it is used; "
+            "correct the target's address"
+        )
