@@ -303,7 +303,7 @@ def _absence(windows: SampleWindows, test: Absence, now: float, newest: TickRef)
         return missing, windows.is_gpu & named
 
     missing, named = states(newest.slot)
-    rows = _not_elsewhere(windows, np.flatnonzero(missing))
+    rows = _not_replaced(windows, _not_elsewhere(windows, np.flatnonzero(missing)), newest.slot)
     missing = np.zeros(windows.rows, dtype=np.bool_)
     missing[rows] = True
     held, since, samples = _runs(windows, now, rows, states)
@@ -337,6 +337,23 @@ def _not_elsewhere(windows: SampleWindows, rows: Ints) -> Ints:
         row
         for row in rows.tolist()
         if not any(seen[other] > seen[row] for other in windows.rows_of_gpu(_uuid(windows, row)))
+    ]
+    return np.array(kept, dtype=np.int64)
+
+
+def _not_replaced(windows: SampleWindows, rows: Ints, slot: int) -> Ints:
+    """Without those in whose slot (PCI address) another card of the node reports at the tick: it was
+    exchanged, or the exporter that is asked is another machine's. Either way the slot is not empty. Indexes
+    do not count: after a loss the cards behind it move up.
+    """
+    if not rows.size:
+        return rows
+    present = np.flatnonzero(windows.named(slot) & windows.is_gpu).tolist()
+    taken = {(windows.node_of[row], windows.place(row)[1]) for row in present}
+    kept = [
+        row
+        for row in rows.tolist()
+        if (pci := windows.place(row)[1]) is None or (windows.node_of[row], pci) not in taken
     ]
     return np.array(kept, dtype=np.int64)
 

@@ -259,3 +259,17 @@ def test_a_card_that_was_moved_has_not_vanished() -> None:
         moved = [replace(sample, node="n02") for sample in samples("n01", 1, {}, fleet.now)]
         fleet.take([Reading(samples("n01", 0, {}, fleet.now)), Reading(tuple(moved))])
     assert fleet.findings == []
+
+
+def test_a_slot_with_another_card_in_it_has_not_lost_one() -> None:
+    """Cards exchanged, or the address leads to another machine now: the same slots, other UUIDs."""
+    from fleet.observations import Reading
+    from tests.support.metric_fleet import samples
+
+    fleet = MetricFleet(nodes=("n01",))
+    fleet.ticks(5)
+    for _ in range(20):
+        fleet.now += STEP
+        others = [sample for gpu in range(4) for sample in samples("n02", gpu, {}, fleet.now)]
+        fleet.take([Reading(tuple(replace(sample, node="n01") for sample in others))])
+    assert fleet.findings == []
