@@ -1,4 +1,4 @@
-"""The inbox: nothing stored twice, nothing lost, oldest first."""
+"""The inbox: nothing stored twice, nothing lost, events before alerts, oldest first."""
 
 from __future__ import annotations
 
@@ -195,3 +195,17 @@ def test_the_last_word_of_an_agent_replaces_the_one_before(ledger: Ledger) -> No
         tx.put_agent(later)
     with ledger.transaction(read_only=True) as tx:
         assert tx.agents() == {"n01": later}
+
+
+def test_a_storm_of_alerts_lies_behind_events(ledger: Ledger) -> None:
+    with ledger.transaction() as tx:
+        for number in range(3):
+            tx.add_alert(f"fp{number}", {"n": number}, 5.0)
+        tx.add_events([event(1), event(2)], 6.0)
+        items = tx.pending_inbox(4)
+    assert [(item.kind, item.payload["n"]) for item in items] == [
+        ("event", 1),
+        ("event", 2),
+        ("alert", 0),
+        ("alert", 1),
+    ]
