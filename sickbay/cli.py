@@ -191,10 +191,16 @@ def _usage_line(error: typer.TyperException) -> str:
     message = error.format_message()
     if "\n" in message:  # a group without a command says its whole help
         return message
-    context: typer.Context | None = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "sickbay"
+    if not message.strip():  # its help is printed already
+        return f"{_path_of(error)}: no command given; choose one of those above"
+    path = _path_of(error)
     hint = "" if message.endswith("?") else f"; see '{path} --help'"
     return f"{path}: {message.rstrip('.')}{hint}"
+
+
+def _path_of(error: typer.TyperException) -> str:
+    context: typer.Context | None = getattr(error, "ctx", None)
+    return context.command_path if context is not None else "sickbay"
 
 
 def _say(text: str) -> None:

@@ -88,6 +88,12 @@ class TestFrame:
         assert "Usage: sickbay" in out
         assert err == "sickbay: no command given; choose one of those above\n"
 
+    def test_a_group_without_a_command(self, sickbay):
+        code, out, err = sickbay("rules")
+        assert code == 2
+        assert "Usage: sickbay rules" in out
+        assert err == "sickbay rules: no command given; choose one of those above\n"
+
     @pytest.mark.parametrize(
         ("args", "line"),
         [
