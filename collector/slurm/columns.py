@@ -9,7 +9,7 @@ may be cut and is then unknown (``-O`` cuts at 20 characters without a word).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -19,6 +19,9 @@ _NOT_ALNUM = re.compile(r"[^A-Z0-9]")
 _MAX_JOINED = 100
 # Joining lines is for a text with line breaks here and there; a file that needs more of it is damage.
 _MAX_JOINED_CHARS = 16 * 1024 * 1024
+_WORD = re.compile(r"\S+")
+# sinfo -O and squeue -O give every column 20 characters and no space between.
+_O_WIDTH = 20
 _MAX_STEPS = 4000
 _MAX_WAYS = 8
 
@@ -125,9 +128,10 @@ def read_rows(
         if len(spans) == len(header.columns):
             _read_ruled(header, spans, lines[1:], checks, table)
             return table
-    layout: _Delimited | _Blank = _Blank(header, checks)
+    strict = {**checks, **(strict or {})}
+    layout: _Delimited | _Blank = _Blank(header, checks, strict)
     if header.delimiter is not None:
-        layout = _Delimited(header, checks, {**checks, **(strict or {})})
+        layout = _Delimited(header, checks, strict)
     _read_joined(layout, lines, table)
     return table
 
@@ -149,82 +153,81 @@ def _read_ruled(
 
 
 class _Layout:
-    """What both kinds of tables know of their columns."""
+    """What both kinds of tables know of their columns, and the search for the one way to lay a row out."""
 
-    def __init__(self, header: Header, checks: Mapping[str, Check]) -> None:
+    def __init__(self, header: Header, checks: Mapping[str, Check], strict: Mapping[str, Check]) -> None:
         self.header = header
-        self.checks = [checks.get(name.partition("#")[0]) for name in header.columns]
-        self.free = [name.partition("#")[0] in FREE_TEXT for name in header.columns]
+        names = [name.partition("#")[0] for name in header.columns]
+        self.checks = [checks.get(name) for name in names]
+        self.strict = [strict.get(name) for name in names]
+        self.free = [name in FREE_TEXT for name in names]
+        if header.has("JOBID", "JOBIDRAW") and header.delimiter is not None:
+            # Slurm's own words for why a job waits: they may hold blanks and commas, nothing else.
+            wordy = {"REASON", "NODELISTREASON"}
+            self.free = [free and name not in wordy for free, name in zip(self.free, names, strict=True)]
+        if header.delimiter == ",":
+            self.free = [free or name in _WITH_COMMAS for free, name in zip(self.free, names, strict=True)]
 
     def valid(self, cells: Sequence[str]) -> bool:
         return all(
             check is None or check(cell.strip()) for check, cell in zip(self.checks, cells, strict=True)
         )
 
-
-class _Delimited(_Layout):
-    def __init__(self, header: Header, checks: Mapping[str, Check], strict: Mapping[str, Check]) -> None:
-        super().__init__(header, checks)
-        self.strict = [strict.get(name.partition("#")[0]) for name in header.columns]
-        self.delimiter = header.delimiter or "|"
-        if self.delimiter == ",":
-            self.free = [
-                free or name.partition("#")[0] in _WITH_COMMAS
-                for free, name in zip(self.free, header.columns, strict=True)
-            ]
-
-    def lay_out(self, row: str, table: Table) -> Cells | None:
-        cells = row.split(self.delimiter)
-        extra = len(cells) - len(self.header.columns)
-        if extra < 0:
-            return None
-        if extra == 0:
-            return self._named(cells) if self.valid(cells) else None
-        ways = list(self._ways(cells, extra))
+    def agreed(self, count: int, join: Callable[[int, int], str]) -> list[str] | None:
+        """``count`` pieces to columns. Of several ways what they agree on, unless a column with a check is in
+        doubt. ``join`` gives the text of the pieces from one to before another.
+        """
+        ways = list(self._ways(count, join))
         if not ways:
             return None
-        table.delimiter_in_text += 1
-        return self._agreed(ways)
-
-    def _agreed(self, ways: Sequence[Sequence[str]]) -> Cells | None:
-        """One layout; of several, what they agree on, unless a checked column is in doubt."""
         first = ways[0]
-        doubtful = [i for i in range(len(first)) if any(way[i] != first[i] for way in ways)]
+        doubtful = {i for i in range(len(first)) if any(way[i] != first[i] for way in ways)}
         if any(self.strict[i] is not None for i in doubtful):
             return None
-        return self._named(["" if i in doubtful else cell for i, cell in enumerate(first)])
+        return ["" if i in doubtful else cell for i, cell in enumerate(first)]
 
-    def _named(self, cells: Sequence[str]) -> Cells:
-        return {
-            name: cell if free else cell.strip()
-            for name, cell, free in zip(self.header.columns, cells, self.free, strict=True)
-        }
-
-    def _ways(self, cells: Sequence[str], extra: int) -> Iterator[list[str]]:
-        """Every way to give the ``extra`` cells to free texts that leaves the other columns valid."""
-        steps = 0
-        stack: list[tuple[list[str], int, int]] = [([], 0, extra)]
-        found = 0
-        while stack:
+    def _ways(self, count: int, join: Callable[[int, int], str]) -> Iterator[list[str]]:
+        """Every way to give the pieces that are too many to free texts that leaves the others valid."""
+        columns = len(self.header.columns)
+        steps = found = 0
+        stack: list[tuple[list[str], int, int]] = [([], 0, count - columns)]
+        while stack and found < _MAX_WAYS:
             done, at, left = stack.pop()
             steps += 1
-            if steps > _MAX_STEPS or found >= _MAX_WAYS:
+            if steps > _MAX_STEPS:
                 return
             column = len(done)
-            if column == len(self.header.columns):
+            if column == columns:
                 if left == 0:
                     found += 1
                     yield done
                 continue
             check = self.strict[column]
             for more in range(left + 1 if self.free[column] else 1):
-                cell = self.delimiter.join(cells[at : at + 1 + more])
+                cell = join(at, at + 1 + more)
                 if check is None or check(cell.strip()):
                     stack.append(([*done, cell], at + 1 + more, left - more))
 
 
+class _Delimited(_Layout):
+    def lay_out(self, row: str, table: Table) -> Cells | None:
+        delimiter = self.header.delimiter or "|"
+        pieces = row.split(delimiter)
+        extra = len(pieces) - len(self.header.columns)
+        if extra < 0 or (extra == 0 and not self.valid(pieces)):
+            return None
+        cells = pieces if extra == 0 else self.agreed(len(pieces), lambda a, b: delimiter.join(pieces[a:b]))
+        if cells is None:
+            return None
+        table.delimiter_in_text += 1 if extra else 0
+        return {
+            name: cell if free else cell.strip()
+            for name, cell, free in zip(self.header.columns, cells, self.free, strict=True)
+        }
+
+
 class _Blank(_Layout):
-    """Columns by their place in the header, else by blanks, else around the one free text."""
+    """Columns by their place in the header, else by blanks, texts taking the words that are too many."""
 
     def lay_out(self, row: str, table: Table) -> Cells | None:
         return self._by_place(row, table) or self._by_blanks(row)
@@ -234,44 +237,36 @@ class _Blank(_Layout):
             return None
         row = row.ljust(self.header.starts[-1] + 1)
         starts = (0, *self.header.starts[1:], len(row) + 1)
-        if any(len(row) < start or row[start - 1] != " " for start in starts[1:-1]):
-            return self._maybe_cut(row, starts, table)
+        widths = [b - a for a, b in pairwise(starts)]
+        widths[-1] = _O_WIDTH if set(widths[:-1]) == {_O_WIDTH} else len(row) + 2
         cells = [row[a:b] for a, b in pairwise(starts)]
-        return self._stripped(cells) if self.valid(cells) else None
-
-    def _maybe_cut(self, row: str, starts: Sequence[int], table: Table) -> Cells | None:
-        """A cell that reaches the next column may be cut: unknown if it is no identity, else no row."""
-        if any(len(row) < start for start in starts[1:-1]):
-            return None
-        gaps = {b - a for a, b in pairwise(starts[:-1])}
-        if len(gaps) != 1:
-            return None  # -O makes all columns equally wide; anything else is no such table
-        cells = [row[a:b] for a, b in pairwise(starts)]
-        full = [i for i, cell in enumerate(cells[:-1]) if not cell.endswith(" ")]
+        touching = [i for i, cell in enumerate(cells[:-1]) if not cell.endswith(" ")]
+        if touching and set(widths[:-1]) != {_O_WIDTH}:
+            return None  # only -O lets columns touch
+        # A cell that fills its column may be cut: unknown if it is no identity, else no row.
+        full = {i for i, free in enumerate(self.free) if free and len(cells[i].rstrip()) >= widths[i] - 1}
+        if len(cells[-1].rstrip()) >= widths[-1]:
+            full.add(len(cells) - 1)
+        full.update(touching)
         if any(self.checks[i] is not None for i in full) or not self.valid(cells):
             return None
-        table.cut += 1
-        return self._stripped(["" if i in full else cell for i, cell in enumerate(cells)], drop=full)
+        table.cut += 1 if full else 0
+        return self._named([*cells], without=full)
 
     def _by_blanks(self, row: str) -> Cells | None:
-        words = row.split()
+        spans = [match.span() for match in _WORD.finditer(row)]
         columns = len(self.header.columns)
-        if len(words) == columns:
-            return self._stripped(words) if self.valid(words) else None
-        at = [i for i, free in enumerate(self.free) if free]
-        if len(at) != 1 or len(words) < columns:
+        if len(spans) < columns:
             return None
-        left = row.split(None, at[0])
-        right = left[-1].rsplit(None, columns - at[0] - 1)
-        cells = [*left[:-1], *right]
-        return self._stripped(cells) if len(cells) == columns and self.valid(cells) else None
+        if len(spans) == columns:
+            words = [row[a:b] for a, b in spans]
+            return self._named(words) if self.valid(words) else None
+        cells = self.agreed(len(spans), lambda a, b: row[spans[a][0] : spans[b - 1][1]])
+        return None if cells is None else self._named(cells)
 
-    def _stripped(self, cells: Sequence[str], drop: Sequence[int] = ()) -> Cells:
-        return {
-            name: cell.strip()
-            for i, (name, cell) in enumerate(zip(self.header.columns, cells, strict=True))
-            if i not in drop
-        }
+    def _named(self, cells: Sequence[str], without: Set[int] = frozenset()) -> Cells:
+        named = zip(self.header.columns, cells, strict=True)
+        return {name: cell.strip() for i, (name, cell) in enumerate(named) if i not in without}
 
 
 def _read_joined(layout: _Delimited | _Blank, lines: Sequence[str], table: Table) -> None:

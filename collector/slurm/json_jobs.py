@@ -38,7 +38,7 @@ def read_jobs(items: list[Any], found: Findings, *, now: float) -> None:
             continue
         _read_job(item, found, now)
     if unusable:
-        found.problem(ProblemReason.UNREADABLE, "job entries without a job_id", count=unusable)
+        found.unusable("job entries without a job_id", unusable)
 
 
 def _read_job(item: Json, found: Findings, now: float) -> None:

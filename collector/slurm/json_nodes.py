@@ -31,7 +31,7 @@ def read_nodes(items: list[Any], found: Findings) -> None:
             continue
         _read_node(name, item, found)
     if unusable:
-        found.problem(ProblemReason.UNREADABLE, "node entries without a usable name", count=unusable)
+        found.unusable("node entries without a usable name", unusable)
 
 
 def _read_node(name: str, item: Json, found: Findings) -> None:
@@ -89,7 +89,7 @@ def read_grouped(rows: list[Any], found: Findings) -> None:
             continue
         _read_group(row, names, found)
     if unusable:
-        found.problem(ProblemReason.UNREADABLE, "sinfo rows without a usable node name", count=unusable)
+        found.unusable("sinfo rows without a usable node name", unusable)
 
 
 def _grouped_names(row: Json, found: Findings) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def read_jobs(items: list[Json], found: Findings, *, now: float) -> None:
             steps[(run.cluster, run.job.id)] = step
     found.jobs.extend(merge_runs(runs, steps))
     if unusable:
-        found.problem(ProblemReason.UNREADABLE, "accounting entries without a job_id", count=unusable)
+        found.unusable("accounting entries without a job_id", unusable)
 
 
 def _read_run(item: Json, found: Findings, now: float, *, gpus_accounted: bool) -> Run:
@@ -56,7 +56,7 @@ def _read_run(item: Json, found: Findings, now: float, *, gpus_accounted: bool) 
     if gpus.problem:
         found.problem(ProblemReason.INCONSISTENT, f"job {who.id}: {gpus.problem}")
     total, use = gpu_use(gpus)
-    exit_code, signal = exit_of_json(item.get("exit_code")) if ended else (None, None)
+    exit_code, signal = _exit(item.get("exit_code"), state) if ended else (None, None)
     end = values.moment(times.get("end"))
     seconds = None if limit is None else limit * 60
     until = started + seconds if end is None and started is not None and seconds is not None else end
@@ -90,6 +90,13 @@ def _read_run(item: Json, found: Findings, now: float, *, gpus_accounted: bool) 
         comment=values.text(_part(item, "comment").get("job")),
     )
     return Run(job, started, values.text(item.get("cluster")) or "", restarts is not None)
+
+
+def _exit(value: object, state: str) -> tuple[int | None, int | None]:
+    """22.05 prints SUCCESS and 0 for every job, also for a FAILED one that exited with 7: that is unknown."""
+    exit_code, signal = exit_of_json(value)
+    old = isinstance(value, dict) and isinstance(value.get("status"), str)
+    return (None, None) if old and state == "failed" and exit_code == 0 else (exit_code, signal)
 
 
 def _part(item: Json, key: str) -> Json:

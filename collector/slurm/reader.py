@@ -25,6 +25,14 @@ _ERROR_SENTENCE = re.compile(
     r"^(?:slurm_\w+(?: error)?: |(?:sinfo|squeue|scontrol|sacct): (?:error|fatal): |\w+ error: )",
     re.MULTILINE,
 )
+_HINTS = (
+    ("%YAML", "YAML is not read; use --json"),
+    ("---", "YAML is not read; use --json"),
+    ("StepId=", "steps say nothing about a job's state; use scontrol show job"),
+    ("STEPID", "steps say nothing about a job's state; use squeue without -s"),
+    ("PARTITION", "a summary does not say which node is in which state; use sinfo -N -o '%N|%T|%P|%G'"),
+    ("PartitionName=", "partitions hold no nodes' states; use scontrol show node"),
+)
 _NOT_FOUND = re.compile(r"^(?:Node \S+ not found|.*Invalid (?:node name|job id) specified)", re.MULTILINE)
 _DENIED = re.compile(r"invalid user id|access/permission denied|permission denied", re.IGNORECASE)
 _CLUSTER = re.compile(r"^CLUSTER: \S+\s*$")
@@ -137,7 +145,8 @@ def _read_sentence(text: str, found: Findings) -> None:
     else:
         found.fail(
             ProblemReason.UNREADABLE,
-            f"not recognised as output of sinfo, squeue or scontrol; it begins {line[:60]!r}",
+            f"not recognised as output of sinfo, squeue, scontrol, sacct or sdiag; it begins {line[:60]!r}"
+            + next((f" ({hint})" for start, hint in _HINTS if text.startswith(start)), ""),
         )
 
 

@@ -39,6 +39,7 @@ class Findings:
     jobs: list[JobRecord] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    conflicts: set[str] = field(default_factory=set)
     failed: bool = False
 
     def problem(
@@ -58,7 +59,8 @@ class Findings:
             self.nodes[node.name] = node
             return
         partitions = tuple(dict.fromkeys((*known.partitions, *node.partitions)))
-        if known.state is not node.state:
+        if known.state is not node.state and node.name not in self.conflicts:
+            self.conflicts.add(node.name)
             self.problem(
                 ProblemReason.CONFLICT,
                 f"{node.name} appears twice with different states ({known.state} and {node.state})",
@@ -78,8 +80,14 @@ class Findings:
             self.problem(ProblemReason.UNREADABLE, f"{what}: {error}")
             return ()
 
+    def unusable(self, what: str, count: int) -> None:
+        """Entries that name nothing: skipped. If there is nothing else, nothing could be read."""
+        self.problem(ProblemReason.UNREADABLE, what, count=count)
+        self.failed = True
+
     def skip_rows(self, rows: Sequence[str], why: str) -> None:
         if rows:
+            self.failed = True  # unless something else could be read
             example = rows[0].strip()[:60]
             self.problem(ProblemReason.UNREADABLE, f"{why}, first one: {example!r}", count=len(rows))
 

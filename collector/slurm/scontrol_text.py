@@ -280,7 +280,9 @@ def _job_gpus(body: str, tail: str, *, nodes: int | None) -> Gpus:
         requested=_field(body, "ReqTRES"),
         nodes=nodes,
         tasks=_first_number(_field(body, "NumTasks")),
-        other_request="TresPerSocket=" in tail,
+        # An exclusive job gets all GPUs of its nodes unasked; only -d says how many those are.
+        other_request="TresPerSocket=" in tail
+        or (_field(body, "OverSubscribe") == "NO" and detail is None and "CPU_IDs=" not in body),
     )
 
 

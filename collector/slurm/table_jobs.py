@@ -36,6 +36,8 @@ _STATE = re.compile(r"^[A-Za-z_]+\+?(?: by \d+)?$")
 _TIME = re.compile(r"^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[+-]\d\d:?\d\d|Z)?|\d{9,11})$")
 _EXIT = re.compile(r"^\d+(?::\d+)?$")
 _PRIORITY = re.compile(r"^\d{1,12}(?:\.\d{1,20})?$")
+_USER = re.compile(r"^[^\s|,:=]*$")
+_TRES = re.compile(r"^[A-Za-z][\w/.+-]*[:=][^\s|]*$")
 _MAX_DIGITS = 12
 _STATES = ("STATE", "ST", "JOBSTATE")
 _FINISHED_WITH = ("EXITCODE", "DERIVEDEXITCODE")
@@ -97,6 +99,18 @@ def _is_amount(cell: str) -> bool:
     return values.is_absent(cell) or cell.isdecimal()
 
 
+def _is_duration(cell: str) -> bool:
+    return values.is_absent(cell) or values.text_duration(cell) is not None
+
+
+def _is_tres(cell: str) -> bool:
+    return values.is_absent(cell) or _TRES.match(cell) is not None
+
+
+def _is_memory(cell: str) -> bool:
+    return values.is_absent(cell) or values.text_memory(cell) is not None
+
+
 _CHECKS: Mapping[str, Check] = {
     "JOBID": _is_job_id,
     "JOBIDRAW": _is_job_id,
@@ -110,6 +124,16 @@ _STRICT: Mapping[str, Check] = {
     **dict.fromkeys(_FINISHED_WITH, _is_exit),
     **dict.fromkeys(_WHEN, _is_time),
     **dict.fromkeys(("NNODES", "NODES", "NUMNODES", "ALLOCNODES", "ALLOCCPUS", "NCPUS", "CPUS"), _is_amount),
+    **dict.fromkeys(("UID", "USERID", "ARRAYJOBID", "TASKS", "RESTARTS", "RESTARTCOUNT"), _is_amount),
+    **dict.fromkeys(
+        ("REQNODES", "EXCNODES", "SCHEDNODES", "FAILEDNODE", "EXECHOST", "BATCHHOST"), is_host_list
+    ),
+    **dict.fromkeys(("TIME", "TIMELEFT", "TIMELIMIT", "TIMELIMI", "ELAPSED"), _is_duration),
+    **dict.fromkeys(("ALLOCTRES", "REQTRES", "TRESALLOC", *_ASKED), _is_tres),
+    **dict.fromkeys(("MINMEMORY", "REQMEM"), _is_memory),
+    "PRIORITY": lambda cell: not cell or _PRIORITY.match(cell) is not None,
+    "USER": lambda cell: _USER.match(cell) is not None,
+    "OVERSUBSCRIBE": lambda cell: cell in ("OK", "NO", "YES", "USER", "MCS", "TOPO", "N/A"),
 }
 
 
@@ -164,7 +188,7 @@ class _Rows:
             failed = nodes
         return JobRecord(
             id=who.id,
-            raw_id=who.raw_id,
+            raw_id=_own_number(who, row),
             array=who.array,
             state=state,
             name=_text(row, "JOBNAME", "NAME"),
@@ -276,9 +300,15 @@ def _identity(row: Cells) -> tuple[JobIdentity, str | None]:
     het_job, offset = _word(row, "HETJOBID"), _number(row, "HETJOBOFFSET")
     if het is None and het_job is not None and het_job != "0" and offset is not None:
         het = (het_job, offset)
-    raw = next((other for other in words if other.isdecimal()), job)
-    who = identity(raw, array_job=array_job, task=int(task) if task else None, tasks=tasks, het=het)
+    own = next((other for other in words if other.isdecimal()), None)
+    who = identity(own or job, array_job=array_job, task=int(task) if task else None, tasks=tasks, het=het)
     return who, match["step"]
+
+
+def _own_number(who: JobIdentity, row: Cells) -> str | None:
+    """A task's or component's own number is another than the one in its id."""
+    shown = any(row.get(name, "").isdecimal() for name in ("JOBID", "JOBID#2", "JOBIDRAW"))
+    return who.raw_id if shown or (who.array is None and not who.het) else None
 
 
 def _user(row: Cells) -> str | None:

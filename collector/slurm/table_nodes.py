@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from collector.slurm import values
-from collector.slurm.columns import Cells, Header, read_rows
+from collector.slurm.columns import Cells, Check, Header, read_rows
 from collector.slurm.gres import Gpus, parse_gres
 from collector.slurm.hostlist import is_host_list
 from collector.slurm.records import Findings, build_node
-from collector.slurm.states import NodeStates, from_text
+from collector.slurm.states import NodeStates, from_text, is_node_word
 from fleet.marks import parse_mark
 from fleet.observations import ProblemReason
 from fleet.scheduler import Owner, Reason
@@ -21,6 +21,24 @@ _STATES = ("STATECOMPLETE", "STATE")
 _NAMES = ("NODELIST", "NODENAME", "HOSTNAMES")
 _NO_REASON = frozenset({"", "none", "(null)", "unknown"})
 _STATE = re.compile(r"^[A-Za-z_][A-Za-z_+]*[*~#!%$@^+-]*(?:\+[A-Za-z_]+[*~#!%$@^-]*)*$")
+_TIME = re.compile(r"^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[+-]\d\d:?\d\d|Z)?|\d{9,11})$", re.ASCII)
+_USER = re.compile(r"^[^\s|,:=]*$")
+_AMOUNT = re.compile(r"^\d+(?:\.\d+)?[KMGT]?[+-]?(?:\d+)?$", re.ASCII)
+_GRES = re.compile(r"^[A-Za-z][^\s|]*$")
+_STRICT: Mapping[str, Check] = {
+    "STATECOMPLETE": is_node_word,
+    "STATE": is_node_word,
+    "TIMESTAMP": lambda cell: values.is_absent(cell) or _TIME.match(cell) is not None,
+    "USER": lambda cell: _USER.match(cell) is not None,
+    "AVAIL": lambda cell: cell.lower() in ("up", "down", "drain", "inact"),
+    **dict.fromkeys(
+        ("MEMORY", "ALLOCMEM", "CPUS", "WEIGHT", "TMPDISK", "FREEMEM"),
+        lambda cell: values.is_absent(cell) or _AMOUNT.match(cell) is not None,
+    ),
+    **dict.fromkeys(
+        ("GRES", "GRESUSED"), lambda cell: values.is_absent(cell) or _GRES.match(cell) is not None
+    ),
+}
 _UID = re.compile(r"\(\d+\)$")
 
 
@@ -34,13 +52,12 @@ def read_nodes(header: Header, lines: Sequence[str], found: Findings) -> None:
     """One record per node and row. Rows that fit no column are one problem."""
     name = next(column for column in _NAMES if header.has(column))
     checks = {
-        name: is_host_list,
+        name: lambda cell: is_host_list(cell) and (bool(cell) or header.has("NODES")),
         "STATECOMPLETE": lambda cell: _STATE.match(cell) is not None,
         "STATE": lambda cell: _STATE.match(cell) is not None,
-        "TIMESTAMP": lambda cell: not cell or " " not in cell or cell == "N/A",
-        "NODES": lambda cell: not cell or cell.isdigit(),
+        "NODES": lambda cell: cell.isdecimal(),
     }
-    table = read_rows(header, lines, checks)
+    table = read_rows(header, lines, checks, _STRICT)
     for row in table.rows:
         _read_row(row, name, header, found)
     found.skip_rows(table.skipped, "sinfo rows that do not fit the header")
@@ -82,9 +99,9 @@ def _read_row(row: Cells, name_column: str, header: Header, found: Findings) -> 
             extra=_text(row, "EXTRA"),
             reservation=_text(row, "RESERVATION"),
         )
-        if not header.has(*_STATES) and reason is not None:
-            # Only nodes that are down or drained are listed; whose reason it is, is known.
-            ours = parse_mark(reason.text) is not None
+        if not header.has(*_STATES):
+            # Only nodes that are down or drained are listed. A reason that is cut is not provably ours.
+            ours = parse_mark(reason.text if reason else None) is not None
             node = replace(node, owner=Owner.SICKBAY if ours else Owner.FOREIGN)
         found.add_node(node)
 

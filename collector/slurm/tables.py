@@ -67,7 +67,7 @@ def _read_headless(rows: Sequence[str], found: Findings) -> bool:
     """Printed with ``-h``: the layouts that people use, by what the cells hold."""
     if any("|" in row for row in rows):
         return _read_delimited(rows, found)
-    if any(_is_cpu_row(row) for row in rows):
+    if any(_is_cpu_row(row) for row in rows) and not rows[0].startswith("PARTITION "):
         return _read_rows(rows, _cpu_row, found)
     return False
 
