@@ -26,7 +26,7 @@ SERVER_ERROR, GATEWAY_TIMEOUT = 500, 504
 _REDIRECT, _BAD_REQUEST = 300, 400
 # The RBAC authorizer's sentence; an admission policy's refusal is a 403 too, with another one.
 _RBAC = re.compile(r"cannot \w+ resource|cannot \w+ path")
-_SHOWN = 300
+_SHOWN, _READ = 300, 4096
 
 
 class ExpiredError(UnavailableError):
@@ -49,16 +49,21 @@ class Answer:
     @property
     def text(self) -> str:
         """What the server said, one line for people."""
+        return f"{self.message[:_SHOWN] or 'no explanation'} (HTTP {self.code})"
+
+    @property
+    def message(self) -> str:
+        """What the server said, one line, not cut: names may be long and the reason stands behind them."""
         if self.status is not None and self.status.message:
             said = self.status.message
         else:
-            said = self.body[:_SHOWN].decode("utf-8", errors="replace")
-        return f"{' '.join(said.split())[:_SHOWN] or 'no explanation'} (HTTP {self.code})"
+            said = self.body[:_READ].decode("utf-8", errors="replace")
+        return " ".join(said.split())
 
     @property
     def is_missing_right(self) -> bool:
         """A 403 of the authorizer, not of an admission policy or a namespace that ends."""
-        return self.code == FORBIDDEN and _RBAC.search(self.text) is not None
+        return self.code == FORBIDDEN and _RBAC.search(self.message) is not None
 
     def has_cause(self, reason: str) -> bool:
         details = self.status.details if self.status else None

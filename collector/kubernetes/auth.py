@@ -7,10 +7,12 @@ retries behind the caller's back.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import ssl
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from fleet.errors import SickbayError
 
 # What the official loader raises for a file that is YAML, but no kubeconfig.
 _NO_KUBECONFIG = (ValueError, TypeError, KeyError, AttributeError)
+# A login that asks a person (OIDC in a browser) has no place in a service.
+_LOAD_SECONDS = 30.0
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 _DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
@@ -33,10 +37,14 @@ class CredentialsError(SickbayError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the API server is and how to trust it. ``proxy`` is a URL or None."""
+    """Where the API server is and how to trust it. ``proxy`` is a URL or None.
+
+    ``identity`` differs when the server, its authority or our own certificate is another one.
+    """
 
     host: str
     verify: ssl.SSLContext | bool
+    identity: str
     proxy: str | None = None
     server_name: str | None = None
 
@@ -58,6 +66,7 @@ class Credentials:
         return Endpoint(
             host=host,
             verify=_tls(loaded) if host.startswith("https") else True,
+            identity=_identity(loaded),
             proxy=proxy if proxy and not proxy_bypass(hostname) else None,
             server_name=getattr(loaded, "tls_server_name", None),
         )
@@ -104,7 +113,8 @@ def _loader(kubeconfig: Path | None, context: str | None, *, in_cluster: bool) -
             ) from error
         where = "the pod's service account" if in_cluster else f"kubeconfig {kubeconfig}"
         configuration = client.Configuration()
-        try:
+
+        def read() -> None:
             if in_cluster:
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             else:
@@ -114,6 +124,13 @@ def _loader(kubeconfig: Path | None, context: str | None, *, in_cluster: bool) -
                     client_configuration=configuration,
                     persist_config=False,
                 )
+
+        try:
+            _within(_LOAD_SECONDS, read)
+        except TimeoutError as error:
+            raise CredentialsError(
+                f"no Kubernetes credentials from {where} within {_LOAD_SECONDS:g} s: a hung exec plugin?"
+            ) from error
         except (config.ConfigException, yaml.YAMLError, OSError, *_NO_KUBECONFIG) as error:
             said = " ".join(str(error).split())[:200]
             raise CredentialsError(f"no Kubernetes credentials from {where}: {said}") from error
@@ -122,9 +139,44 @@ def _loader(kubeconfig: Path | None, context: str | None, *, in_cluster: bool) -
     return load
 
 
+def _within(seconds: float, work: Callable[[], None]) -> None:
+    """Do ``work`` or raise TimeoutError: the official loader waits for exec plugins without end.
+
+    Work that does not end keeps its thread, which does not keep the process.
+    """
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is waited for
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name="kubernetes-credentials", daemon=True).start()
+    done.result(timeout=seconds)
+
+
+def _identity(loaded: Any) -> str:
+    """A digest of host and certificate files; raises CredentialsError."""
+    digest = hashlib.sha256(str(loaded.host).encode())
+    for kind in ("ssl_ca_cert", "cert_file", "key_file"):
+        name = getattr(loaded, kind, None)
+        try:
+            digest.update(Path(name).read_bytes() if name else b"")
+        except OSError as error:
+            raise CredentialsError(f"the certificates for {loaded.host} cannot be read: {error}") from error
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
 def _tls(loaded: Any) -> ssl.SSLContext | bool:
     try:
         context = ssl.create_default_context(cafile=loaded.ssl_ca_cert or None)
+        # Python 3.13 asks for key identifiers that the authorities of many clusters (kubeadm, k3s) lack;
+        # kubectl does not ask for them either.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if loaded.cert_file:
             context.load_cert_chain(loaded.cert_file, loaded.key_file or None)
     except (OSError, ssl.SSLError) as error:

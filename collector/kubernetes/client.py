@@ -41,6 +41,7 @@ _CONNECT, _WRITE, _FIRST_BYTE, _BODY_OF_WRITE = 0.15, 0.15, 0.35, 0.65
 _FIRST_BYTE_OF_READ = 0.7
 _SECOND_LOOK_SECONDS = 2.0
 _MAX_RESTARTS = 3
+_TLS_ERROR = "[SSL:"  # how OpenSSL's errors start, wrapped or not
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
 # Kubernetes 1.34, 1.33, 1.32 and 1.31.
@@ -79,6 +80,7 @@ class KubernetesClient:
         self._resume_at = 0.0
         self._endpoint = credentials.endpoint()
         self._http = _session(self._endpoint)
+        self._retired: httpx.Client | None = None
 
     @property
     def timeout_seconds(self) -> float:
@@ -86,6 +88,8 @@ class KubernetesClient:
 
     def close(self) -> None:
         self._http.close()
+        if self._retired is not None:
+            self._retired.close()
 
     # -- reads
 
@@ -177,6 +181,8 @@ class KubernetesClient:
         UnavailableError when none came: the pod may or may not be terminating.
         """
         namespace = pod.namespace or "default"
+        if not pod.uid:
+            raise UnavailableError(f"pod {namespace}/{pod.name} came without a uid; nothing was evicted")
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -274,6 +280,8 @@ class KubernetesClient:
             answer = self._exchange(method, path, content, query, headers)
             outcome = str(answer.code)
         except httpx.HTTPError as error:
+            if _TLS_ERROR in str(error):
+                self._renew_for_the_next_call()
             raise UnavailableError(f"{method} {path}: no answer from Kubernetes: {_said(error)}") from error
         finally:
             _LOG.info(
@@ -321,11 +329,27 @@ class KubernetesClient:
                     raise UnavailableError(f"{method} {path}: not answered within {whole:g} s")
             return read_answer(response.status_code, b"".join(parts), response.headers.get("Retry-After"))
 
+    def _renew_for_the_next_call(self) -> None:
+        """Certificates rotate, ours and the authority's. This call has failed, whatever comes of it."""
+        try:
+            self._renew()
+        except ForbiddenError as error:
+            _LOG.warning("kubernetes: %s", error)
+
     def _renew(self) -> None:
+        """Read the credentials anew; certificates belong to connections, so other ones need a new session."""
         try:
             self._credentials.renew()
+            endpoint = self._credentials.endpoint()
         except CredentialsError as error:
             raise ForbiddenError(str(error)) from error
+        with self._lock:
+            if endpoint.identity == self._endpoint.identity:
+                return
+            unused, self._retired = self._retired, self._http  # calls of other threads may be under way in it
+            self._endpoint, self._http = endpoint, _session(endpoint)
+        if unused is not None:
+            unused.close()
 
     def _pause(self, seconds: float) -> None:
         """The server asked everybody for a pause: it holds for all our calls."""

@@ -66,7 +66,7 @@ def _kind(answer: Answer) -> Eviction:
         return _too_many(answer)
     if answer.code == FORBIDDEN:
         return _forbidden(answer)
-    if answer.code == SERVER_ERROR and _TWO_BUDGETS in answer.text:
+    if answer.code == SERVER_ERROR and _TWO_BUDGETS in answer.message:
         return Eviction.PERMANENT
     if answer.code >= SERVER_ERROR:
         return Eviction.RETRY
@@ -83,9 +83,9 @@ def _too_many(answer: Answer) -> Eviction:
 
 
 def _forbidden(answer: Answer) -> Eviction:
-    if answer.has_cause("NamespaceTerminating") or _LEAVING.search(answer.text):
+    if answer.has_cause("NamespaceTerminating") or _LEAVING.search(answer.message):
         return Eviction.LEAVING
-    if _BROKEN_BUDGET.search(answer.text):
+    if _BROKEN_BUDGET.search(answer.message):
         return Eviction.BUDGET
     return Eviction.DENIED if answer.is_missing_right else Eviction.PERMANENT
 

@@ -106,7 +106,11 @@ class KubernetesApi:
     def kubeconfig(
         self, folder: Path, *, token: str | None = None, user: Json | None = None, cluster: Json | None = None
     ) -> Path:
-        """A kubeconfig file for this server; ``user`` and ``cluster`` are added to its entries."""
+        """A kubeconfig file for this server; ``user`` and ``cluster`` are added to its entries.
+
+        A value of None takes an entry out again, the token too.
+        """
+        entries = {"token": token or self.token, **(user or {})}
         path = folder / "kubeconfig"
         path.write_text(
             json.dumps(
@@ -115,7 +119,7 @@ class KubernetesApi:
                     "kind": "Config",
                     "current-context": "fake",
                     "clusters": [{"name": "fake", "cluster": {"server": self.url, **(cluster or {})}}],
-                    "users": [{"name": "us", "user": {"token": token or self.token, **(user or {})}}],
+                    "users": [{"name": "us", "user": _without_none(entries)}],
                     "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "us"}}],
                 }
             )
@@ -144,6 +148,10 @@ class KubernetesApi:
     def _remember(self, request: Request) -> None:
         self.requests.append(request)
         del self.requests[:-MAX_REQUESTS]
+
+
+def _without_none(found: Json) -> Json:
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _refused(refusal: Refusal) -> Answer:

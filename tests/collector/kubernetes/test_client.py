@@ -25,7 +25,7 @@ from fleet.errors import (
     UnavailableError,
 )
 from fleet.observations import ProblemReason
-from tests.fakes.kubernetes_api import FakeKubernetes, Script, running
+from tests.fakes.kubernetes_api import TOKEN, FakeKubernetes, Script, running
 from tests.support.kubernetes_clients import client_of
 
 RBAC = 'nodes is forbidden: User "u" cannot list resource "nodes" in API group "" at the cluster scope'
@@ -268,17 +268,10 @@ def certificates(tmp_path: Path) -> Path:
     for name, extension in (
         ("server", "subjectAltName=IP:127.0.0.1"),
         ("client", "extendedKeyUsage=clientAuth"),
+        ("stranger", "extendedKeyUsage=clientAuth"),
     ):
-        signed = (
-            "-CA",
-            "ca.crt",
-            "-CAkey",
-            "ca.key",
-            "-addext",
-            extension,
-            "-addext",
-            "basicConstraints=CA:FALSE",
-        )
+        by = () if name == "stranger" else ("-CA", "ca.crt", "-CAkey", "ca.key")
+        signed = (*by, "-addext", extension, "-addext", "basicConstraints=CA:FALSE")
         openssl(
             folder, *new, "-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", f"/CN={name}", *signed
         )
@@ -310,6 +303,74 @@ def test_both_sides_prove_who_they_are(
             return
         with pytest.raises(UnavailableError):
             client.list_nodes()
+
+
+@pytest.mark.services
+def test_a_certificate_that_was_replaced_is_used(tmp_path: Path, certificates: Path) -> None:
+    """The call that meets the refusal fails; the next one has what stands in the files by then."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    pair = {"client-certificate": "client.crt", "client-key": "client.key"}
+    for name in pair.values():  # at first one of a stranger
+        (mine / name).write_bytes((certificates / name.replace("client", "stranger")).read_bytes())
+    user = {key: str(mine / name) for key, name in pair.items()}
+    trust = {"certificate-authority": str(certificates / "ca.crt")}
+    api = FakeKubernetes()
+    api.serve_tls(certificates / "server.crt", certificates / "server.key", clients=certificates / "ca.crt")
+    with api, client_of(api, tmp_path, user=user, cluster=trust) as client:
+        api.add_node("w1")
+        for name in pair.values():
+            (mine / name).write_bytes((certificates / name).read_bytes())
+        with pytest.raises(UnavailableError):
+            client.list_nodes()
+
+        assert [node.metadata.name for node in client.list_nodes()] == ["w1"]
+
+
+def plugin(folder: Path, script: str) -> dict[str, object]:
+    """A kubeconfig user whose credentials come from a command (client-go "exec" plugins)."""
+    command = folder / "plugin"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    api_version = "client.authentication.k8s.io/v1"
+    return {
+        "token": None,
+        "exec": {"apiVersion": api_version, "command": str(command), "interactiveMode": "Never"},
+    }
+
+
+def test_a_plugin_is_asked_for_a_token_and_again_when_it_is_refused(
+    api: FakeKubernetes, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("stale")
+    credential = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":'
+    user = plugin(tmp_path, f"echo '{credential}\"'$(cat {token})'\"}}}}'")
+    with client_of(api, tmp_path, user=user, timeout_seconds=2.0) as client:
+        token.write_text(TOKEN)
+
+        assert client.get_node("w1").metadata.name == "w1"
+    assert [request.headers["authorization"] for request in api.requests] == [
+        "Bearer stale",
+        f"Bearer {TOKEN}",
+    ]
+
+
+def test_a_plugin_that_hangs_is_told(
+    api: FakeKubernetes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collector.kubernetes.auth._LOAD_SECONDS", 0.2)
+
+    with pytest.raises(CredentialsError, match=r"within 0\.2 s: a hung exec plugin\?"):
+        load_credentials(api.kubeconfig(tmp_path, user=plugin(tmp_path, "exec sleep 2")))
+
+
+def test_a_missing_right_is_seen_behind_long_names(api: FakeKubernetes, client: KubernetesClient) -> None:
+    long = RBAC.replace('"u"', f'"system:serviceaccount:{"n" * 63}:{"a" * 253}"')
+    api.scripts.append(Script("GET", "/nodes", times=2, code=403, body=status(403, long, "Forbidden")))
+
+    with pytest.raises(ForbiddenError):
+        client.list_nodes()
 
 
 def test_rights_are_asked_not_tried(api: FakeKubernetes, client: KubernetesClient) -> None:
