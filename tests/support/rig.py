@@ -144,7 +144,11 @@ class Rig:
 
     def start(self) -> None:
         self.store = open_ledger(self._url, self.clock)
-        self.app: Application = assemble(
+        self.app: Application = self.another()
+
+    def another(self) -> Application:
+        """One more controller process over the same ledger and scheduler: a standby."""
+        return assemble(
             policy=self.policy,
             store=cast(Ledger, KillableStore(self.store, self.switch)),
             backend=cast(SchedulerBackend, KillableBackend(self.cluster.scheduler, self.switch)),
@@ -195,6 +199,19 @@ class Rig:
         for _ in range(seconds):
             self.clock.advance(1.0)
             self.cluster.tick()
+            try:
+                self._one_second()
+            except Killed:
+                self.restart()
+
+    def skip(self, seconds: int) -> None:
+        """As ``tick``, in strides of a scrape interval: for long waits in which nothing is in our hands."""
+        stride = int(self.policy.metrics_interval_seconds)
+        for _ in range(seconds // stride):
+            self.clock.advance(float(stride))
+            self._seconds += -self._seconds % stride or stride
+            self.cluster.tick()
+            self._seconds -= 1
             try:
                 self._one_second()
             except Killed:
