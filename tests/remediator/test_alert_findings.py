@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fleet.findings import IncidentState
+from fleet.findings import IncidentState, Repair
 from remediator.records import StoredFinding
-from tests.support.rig import Rig
+from tests.support.rig import Rig, bolder
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 
@@ -168,3 +168,57 @@ def test_where_sickbay_watches_itself_its_own_eyes_decide(tmp_path: Path) -> Non
     assert not findings(rig, ended=True)
     assert "is evaluated here" in rig.app.service.why("n02")["notes"][-1]["reason"]
     rig.close()
+
+
+def test_another_clusters_node_of_the_same_name_is_not_ours(rig: Rig) -> None:
+    post(rig, alert(rig, cluster="elsewhere"))
+    rig.tick(5)
+    assert not findings(rig, ended=True)
+    assert "cluster 'elsewhere', not ours" in rig.app.service.why("n02")["notes"][-1]["reason"]
+    post(rig, alert(rig, cluster="test", gpu="6"))
+    rig.tick(5)
+    assert len(findings(rig)) == 1
+
+
+def test_an_alert_waits_until_we_know_whether_we_watch_the_node_ourselves(tmp_path: Path) -> None:
+    """Right after a start: decided at once it would be found by the alert and by our own eyes."""
+    rig = Rig(tmp_path, exporters=True)
+    rig.app.controller.observe()
+    post(rig, alert(rig))
+    rig.tick(5)
+    assert not findings(rig, ended=True)
+    assert rig.app.service.inbox_depth() == 1
+    rig.tick(30)
+    assert not findings(rig, ended=True)
+    assert rig.app.service.inbox_depth() == 0
+    assert "is evaluated here" in rig.app.service.why("n02")["notes"][-1]["reason"]
+    rig.close()
+
+
+def test_a_node_is_given_back_once_its_alert_is_resolved(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, policy=bolder(repair_commands={Repair.RESET_GPU: ("/bin/true",)}))
+    rig.tick(1)
+    firing = alert(rig, rule="gpu-recovery-reset-level", alertname="GpuRecoveryResetLevel")
+    post(rig, firing)
+    rig.run_until(lambda: rig.state() is IncidentState.VERIFYING, limit=60)
+    rig.tick(120)
+    assert rig.state() is IncidentState.VERIFYING
+    assert "Alertmanager" in rig.app.service.why("n02")["waiting"]
+    post(rig, {**firing, "status": "resolved"})
+    rig.run_until(lambda: rig.state() is IncidentState.RETURNED, limit=60)
+    assert not findings(rig)
+    assert rig.our_verbs() == ["cordon", "uncordon"]
+    rig.close()
+
+
+def test_an_alert_that_asks_for_nothing_ends_when_it_was_resolved_long_ago(rig: Rig) -> None:
+    firing = alert(rig, rule="gpu-power-brake", alertname="GpuPowerBrake")
+    post(rig, firing)
+    rig.tick(2)
+    post(rig, {**firing, "status": "resolved"})
+    rig.skip(900)
+    assert len(findings(rig)) == 1, "Alertmanager is silent since: nobody knows"
+    post(rig, alert(rig, alertname="Watchdog", rule=None, node=None))
+    rig.skip(30)
+    assert not findings(rig)
+    assert not rig.incidents()
