@@ -21,6 +21,7 @@ from sickbay.duration import format_duration
 
 _NONE = "-"
 _PIPE_COLUMNS = 200
+_NOTES = 5
 _STYLES: Mapping[str, str] = {
     "healthy": "green",
     "unhealthy": "bold red",
@@ -98,14 +99,20 @@ def why(answer: Mapping[str, Any], now: float) -> RenderableType:
         _word(answer.get("verdict")),
         _owned_by(answer.get("owner")),
     )
-    parts: list[RenderableType] = [head, Text()]
+    because = answer.get("because")
+    parts: list[RenderableType] = [head, *([plain(f"because: {_text(because)}")] if because else []), Text()]
     findings = _rows(answer, "findings")
     parts += [_findings(findings, now)] if findings else [plain("no findings")]
+    parts += _metrics(answer.get("metrics"))
     parts += [Text(), _incident_line(answer.get("incident"), answer.get("last_incident"))]
     parts += [_next_step(answer.get("next_step"), answer.get("waiting")), Text()]
     gates = _rows(answer, "gates")
     if gates:
         parts.append(_gates(gates))
+    # A storm of alerts notes one sentence often: each is shown once, when it was said last.
+    notes = list({_text(row.get("reason")): row for row in _rows(answer, "notes")}.values())[-_NOTES:]
+    if notes:
+        parts += [Text(), _noted(notes)]
     return Group(*parts)
 
 
@@ -141,6 +148,25 @@ def _findings(rows: Sequence[Mapping[str, Any]], now: float) -> Table:
             _word(row.get("response")),
             Text(_evidence(row.get("evidence"))),
         )
+    return table
+
+
+def _metrics(value: Any) -> list[RenderableType]:
+    """What the metric rules are about to find, and what they cannot judge."""
+    if not isinstance(value, Mapping):
+        return []
+    lines: list[RenderableType] = []
+    for key, label in (("pending", "not yet a finding"), ("unknown", "cannot be judged")):
+        sentences = value.get(key)
+        if isinstance(sentences, list):
+            lines += [plain(f"{label}: {_text(sentence)}") for sentence in sentences]
+    return lines
+
+
+def _noted(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("noted", "")
+    for row in rows:
+        table.add_row(Text(_clock(row.get("at"))), Text(_text(row.get("reason"))))
     return table
 
 

@@ -177,6 +177,23 @@ class TestReading:
         _, out, _ = sickbay("why", "n01")
         assert "next step: none - waits for job 7 to end\n" in out
 
+    def test_why_says_why(self, api, sickbay):
+        """Unknown without a reason helps nobody, and a hostile note reaches no terminal."""
+        body = {
+            "node": "n01",
+            "verdict": "unknown",
+            "because": "its exporter last answered 61 s ago",
+            "metrics": {"pending": ["GPU 2 is hot for 3 minutes"], "unknown": ["n01 is silent"]},
+            "notes": [{"at": 0, "reason": f"note {n} \x1b[31m"} for n in (*range(7), 6, 6)],
+        }
+        api.say("GET /api/v1/nodes/n01/why", body)
+        code, out, _ = sickbay("why", "n01")
+        assert code == 0
+        assert out.startswith("n01 is unknown\nbecause: its exporter last answered 61 s ago\n\nno findings\n")
+        assert "not yet a finding: GPU 2 is hot for 3 minutes\ncannot be judged: n01 is silent\n" in out
+        assert [n for n in range(7) if f"note {n}" in out] == [2, 3, 4, 5, 6]
+        assert "\x1b" not in out
+
     def test_why_says_how_the_last_incident_ended(self, api, sickbay):
         last = {"id": "i-6", "state": "handed_over", "reason": "2 repairs did not help"}
         api.say("GET /api/v1/nodes/n01/why", WHY | {"incident": None, "last_incident": last})
