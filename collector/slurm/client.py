@@ -17,6 +17,7 @@ from typing import Protocol
 from collector import process
 from collector.ratelimit import TokenBucket
 from collector.slurm.answers import Answer, AnswerKind, classify
+from collector.slurm.reader import MAX_INPUT_BYTES
 from fleet.clock import Clock
 from fleet.errors import ForbiddenError, NotFoundError, RefusedError, UnavailableError
 
@@ -41,6 +42,11 @@ class Runner(Protocol):
     def __call__(
         self, argv: Sequence[str], *, env: Mapping[str, str], timeout_seconds: float
     ) -> process.Completed: ...
+
+
+def _run_bounded(argv: Sequence[str], *, env: Mapping[str, str], timeout_seconds: float) -> process.Completed:
+    """``process.run`` with room for all jobs of a large cluster."""
+    return process.run(argv, env=env, timeout_seconds=timeout_seconds, max_output_bytes=MAX_INPUT_BYTES)
 
 
 def clean_environment(base: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
@@ -74,7 +80,7 @@ class SlurmClient:
         read_rpc_per_second: float = 2.0,
         action_rpc_per_second: float = 20.0,
         base_env: Mapping[str, str] | None = None,
-        runner: Runner = process.run,
+        runner: Runner = _run_bounded,
         may_act: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._env = clean_environment(os.environ if base_env is None else base_env, env)

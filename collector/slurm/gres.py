@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 UNTYPED = "gpu"
 _NOTHING = frozenset({"", "(null)", "null"})
@@ -47,6 +48,7 @@ class Gpus:
 NO_GPUS = Gpus(0)
 
 
+@lru_cache(maxsize=4096)
 def parse_gres(text: str | None, *, request: bool = False) -> Gpus:
     """A comma separated GRES or TRES string. In a ``request`` a GPU without a count means one."""
     if text is None or text.strip() in _NOTHING:

@@ -7,26 +7,25 @@ documented shapes. Unknown fields are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from collector.slurm import values
 from collector.slurm.gres import Gpus, parse_gres
+from collector.slurm.json_items import Json, is_record
 from collector.slurm.records import Findings, build_node
 from collector.slurm.states import NodeStates, from_list
 from fleet.identity import is_node_name
 from fleet.observations import ProblemReason
 from fleet.scheduler import Reason
 
-Json = Mapping[str, Any]
 
-
-def read_nodes(items: list[Any], found: Findings) -> None:
+def read_nodes(items: Sequence[Any], found: Findings) -> None:
     """One record per item; an item that cannot be used is counted and costs no other."""
     unusable = 0
     for item in items:
-        name = item.get("name") if isinstance(item, dict) else None
-        if not isinstance(item, dict) or not isinstance(name, str) or not is_node_name(name):
+        name = item.get("name") if is_record(item) else None
+        if not isinstance(name, str) or not is_node_name(name):
             unusable += 1
             continue
         _read_node(name, item, found)

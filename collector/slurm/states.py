@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fleet.scheduler import NodeState
 
@@ -109,7 +110,7 @@ class NodeStates:
     @property
     def word(self) -> NodeState:
         """The contract's one word; the first match wins."""
-        return _word({self.base, *self.flags})
+        return _word(frozenset((self.base, *self.flags)))
 
     @property
     def busy(self) -> bool:
@@ -123,7 +124,8 @@ class NodeStates:
         return self.word in open_for_work and "BLOCKED" not in self.flags
 
 
-def _word(states: set[str]) -> NodeState:
+@lru_cache(maxsize=1024)
+def _word(states: frozenset[str]) -> NodeState:
     busy = bool(_BUSY & states)
     if any(state.startswith("REBOOT_") and state != "REBOOT_CANCELED" for state in states):
         return NodeState.REBOOTING
