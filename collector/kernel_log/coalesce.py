@@ -1,30 +1,34 @@
-"""Repeats are counted, not passed on.
+"""Repeats are counted, not passed on; one event that several readers of one log wrote down is one.
 
 Occurrences of one fault (same kind, node, boot, pci, mig, code, link) coalesce while each follows the last
 within 5 s. A fault that says something worse or other than before (fatal, recovery action, torn or whole)
 is not a repeat. One node has produced 800,000 lines of 29 distinct errors: memory stays bounded.
+
+dmesg, journald and syslog are often captured together. What one of them repeats is counted; what another
+one tells of the same moment is the same, and the count is the largest of theirs.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass, replace
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field, replace
 
 from fleet.identity import MigInstance, pci_join_key
-from fleet.observations import Event, EventKind, RecoveryAction
+from fleet.observations import Event, EventKind, RecoveryAction, TimeSource
 
 WINDOW_SECONDS = 5.0
 INIT_WINDOW_SECONDS = 600.0
 """A driver that cannot start tries again at each poll of the device; every attempt prints the same."""
 LOST_WINDOW_SECONDS = 300.0
 """A loss without an XID and an XID 79 of one device this close together are one loss."""
+SAME_SECONDS = 2.0
+"""How far two loggers' dates of one event may lie apart: classic syslog cuts the fraction off."""
+SAME_UPTIME_SECONDS = 0.001
 MAX_GROUPS = 4096
 XID_FALLEN_OFF_BUS = 79
 
 Key = tuple[
     EventKind,
-    str | None,
-    str,
     str | None,
     MigInstance | None,
     int | None,
@@ -34,19 +38,26 @@ Key = tuple[
     bool,
     str,
 ]
+Source = tuple[str, int]
+"""The shape of a record, and how often that shape's clock has been turned back: a second capture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """One event as its line says it. ``tick``/``ticks``: see LogRecord. ``epoch``: the boot, as far as known.
+    """One event as its line says it. ``tick``/``ticks``, ``uptime``: see LogRecord. ``epoch``: the boot, as
+    far as known; ``#n`` where only counted. ``boots``: how many starts its source had shown by then.
 
-    ``repeat``: a logger's "repeated N times" about an earlier line, however long ago that was.
+    ``repeat``: a logger's "repeated N times" about an earlier line, however long ago that was. ``echo``:
+    another line about something that has its own line.
     """
 
     event: Event
     tick: float
     ticks: str
     epoch: str
+    source: Source
+    boots: int = 0
+    uptime: float | None = None
     echo: bool = False
     repeat: bool = False
 
@@ -59,8 +70,6 @@ class Occurrence:
             words = event.message[:64]
         return (
             event.kind,
-            event.node,
-            self.epoch,
             pci,
             event.mig,
             event.code,
@@ -73,6 +82,14 @@ class Occurrence:
 
 
 @dataclass(slots=True)
+class _Voice:
+    """What one source says of a fault: how often, and whether more than echoes of it."""
+
+    count: int
+    counted: bool
+
+
+@dataclass(slots=True)
 class Group:
     """One fault and its repeats so far.
 
@@ -82,9 +99,14 @@ class Group:
 
     event: Event
     last: Event
+    first: Occurrence
+    epoch: str
     tick: float
+    first_tick: float
     ticks: str
-    counted: bool
+    uptime: float | None
+    first_uptime: float | None
+    voices: dict[Source, _Voice] = field(default_factory=dict)
     pending: int = 0
     pending_since: float = 0.0
     superseded: bool = False
@@ -92,39 +114,119 @@ class Group:
     def near(self, occurrence: Occurrence, window: float) -> bool:
         return self.ticks == occurrence.ticks and abs(occurrence.tick - self.tick) <= window
 
+    def same_log(self, occurrence: Occurrence) -> bool:
+        return self.event.node == occurrence.event.node and self.epoch == occurrence.epoch
+
+    def is_told_again_by(self, occurrence: Occurrence) -> bool:
+        """True where it is of this very moment. One of the two may not know the node or the boot."""
+        event, other = self.event, occurrence.event
+        if occurrence.ticks == "received" or (
+            None not in (event.node, other.node) and event.node != other.node
+        ):
+            return False
+        if self.epoch != occurrence.epoch and not self._may_be_one_boot(occurrence):
+            return False
+        if self.ticks == occurrence.ticks == "date":
+            return self.first_tick - SAME_SECONDS <= occurrence.tick <= self.tick + SAME_SECONDS
+        if self.uptime is None or self.first_uptime is None or occurrence.uptime is None:
+            return False
+        if event.kind is EventKind.BOOT:
+            return False  # every boot begins at 0
+        earliest, latest = self.first_uptime - SAME_UPTIME_SECONDS, self.uptime + SAME_UPTIME_SECONDS
+        return earliest <= occurrence.uptime <= latest
+
+    def _may_be_one_boot(self, occurrence: Occurrence) -> bool:
+        """Boots that are only counted may be one, except where one source's own uptime tells them apart."""
+        if not (self.epoch.startswith("#") or occurrence.epoch.startswith("#")):
+            return False
+        known_shape = any(shape == occurrence.source[0] for shape, _ in self.voices)
+        return not known_shape or occurrence.event.time_source is TimeSource.LINE
+
+    def add(self, occurrence: Occurrence) -> int:
+        """Count it in; the answer is how many more there are now than before."""
+        before = self._total()
+        voice, count = self.voices.get(occurrence.source), occurrence.event.count
+        if voice is None:
+            self.voices[occurrence.source] = _Voice(count, counted=not occurrence.echo)
+        elif not occurrence.echo:
+            voice.count += count if voice.counted else count - 1
+            voice.counted = True
+        self._stretch(occurrence)
+        self.event = replace(_better(self.event, occurrence.event), count=self._total())
+        return self.event.count - before
+
+    def become(self, occurrence: Occurrence) -> int:
+        """The loss gets its number: one event, known by its XID from here on."""
+        self.event, self.first = occurrence.event, occurrence
+        self.voices = {occurrence.source: _Voice(occurrence.event.count, counted=True)}
+        self._stretch(occurrence)
+        return occurrence.event.count
+
+    def _total(self) -> int:
+        return max((voice.count for voice in self.voices.values()), default=0)
+
+    def _stretch(self, occurrence: Occurrence) -> None:
+        if occurrence.ticks == self.ticks:
+            self.tick = max(self.tick, occurrence.tick) if len(self.voices) > 1 else occurrence.tick
+            self.first_tick = min(self.first_tick, occurrence.tick)
+        if occurrence.uptime is not None:
+            self.uptime = occurrence.uptime if self.uptime is None else max(self.uptime, occurrence.uptime)
+            first = self.first_uptime
+            self.first_uptime = occurrence.uptime if first is None else min(first, occurrence.uptime)
+
+
+def _better(known: Event, other: Event) -> Event:
+    """The event, with what only the other source knows."""
+    if known.node is None and other.node is not None:
+        known = replace(known, node=other.node)
+    if known.boot_id is None and other.boot_id is not None:
+        known = replace(known, boot_id=other.boot_id)
+    if known.gpu is None and other.gpu is not None:
+        known = replace(known, gpu=other.gpu)
+    if known.time_source is TimeSource.RECEIVED and other.time_source is not TimeSource.RECEIVED:
+        known = replace(known, time=other.time, time_source=other.time_source)
+    return known
+
 
 class Coalescer:
     """Finds the group an occurrence belongs to, or opens one. ``now``: epoch seconds of arrival."""
 
-    def __init__(self) -> None:
-        self._groups: OrderedDict[Key, Group] = OrderedDict()
+    def __init__(self, *, max_groups: int = MAX_GROUPS) -> None:
+        self._groups: OrderedDict[Key, deque[Group]] = OrderedDict()
+        self._max_groups = max_groups
+        self._size = 0
         self._untold: list[Group] = []
+        self._sources: set[Source] = set()
 
     def add(self, occurrence: Occurrence, now: float) -> tuple[Group | None, bool]:
         """(group, True) when it is new, (group, False) when counted, (None, False) when swallowed."""
         key = occurrence.key()
+        self._sources.add(occurrence.source)
         if self._is_lost_again(occurrence, key):
             return None, False
-        found = self._groups.get(key)
-        joined = False
-        if found is None and (taken := self._take_lost(occurrence, key)) is not None:
-            found, joined = taken, True
-        window = INIT_WINDOW_SECONDS if occurrence.event.kind is EventKind.DRIVER_FAULT else WINDOW_SECONDS
-        if found is not None and (joined or occurrence.repeat or found.near(occurrence, window)):
-            self._count(found, occurrence, now, joined=joined)
+        found = self._find(occurrence, key)
+        if found is not None:
+            self._tell_later(found, occurrence, found.add(occurrence), now)
             self._groups.move_to_end(key)
             return found, False
+        lost = self._take_lost(occurrence, key)
+        if lost is not None:
+            self._keep(key, lost)
+            self._tell_later(lost, occurrence, lost.become(occurrence), now)
+            return lost, False
         group = Group(
             event=occurrence.event,
             last=occurrence.event,
+            first=occurrence,
+            epoch=occurrence.epoch,
             tick=occurrence.tick,
+            first_tick=occurrence.tick,
             ticks=occurrence.ticks,
-            counted=not occurrence.echo,
+            uptime=occurrence.uptime,
+            first_uptime=occurrence.uptime,
         )
-        self._groups[key] = group
-        self._groups.move_to_end(key)
-        if len(self._groups) > MAX_GROUPS:
-            self._groups.popitem(last=False)
+        group.add(occurrence)
+        self._keep(key, group)
         return group, True
 
     def take_pending(self, now: float, *, everything: bool = False) -> list[Event]:
@@ -139,34 +241,54 @@ class Coalescer:
         self._untold = waiting
         return told
 
-    def _count(self, group: Group, occurrence: Occurrence, now: float, *, joined: bool) -> None:
-        group.tick, group.ticks = occurrence.tick, occurrence.ticks
-        if joined:
-            # The loss gets its number: one event, known by its XID from here on.
-            group.event, added = occurrence.event, occurrence.event.count
-            group.counted = True
-        elif occurrence.echo:
+    def _find(self, occurrence: Occurrence, key: Key) -> Group | None:
+        window = INIT_WINDOW_SECONDS if occurrence.event.kind is EventKind.DRIVER_FAULT else WINDOW_SECONDS
+        groups = self._groups.get(key, ())
+        latest = next((group for group in reversed(groups) if group.same_log(occurrence)), None)
+        if latest is not None and (occurrence.repeat or latest.near(occurrence, window)):
+            return latest
+        if len(self._sources) == 1:
+            return None
+        return next((group for group in reversed(groups) if group.is_told_again_by(occurrence)), None)
+
+    def _keep(self, key: Key, group: Group) -> None:
+        self._groups.setdefault(key, deque()).append(group)
+        self._groups.move_to_end(key)
+        self._size += 1
+        while self._size > self._max_groups:
+            oldest = next(iter(self._groups))
+            self._groups[oldest].popleft()
+            self._size -= 1
+            if not self._groups[oldest]:
+                del self._groups[oldest]
+
+    def _tell_later(self, group: Group, occurrence: Occurrence, added: int, now: float) -> None:
+        if added <= 0:
             return
-        else:
-            added = occurrence.event.count if group.counted else occurrence.event.count - 1
-            group.event = replace(group.event, count=group.event.count + added)
-            group.counted = True
-        if added > 0:
-            if group.pending == 0:
-                group.pending_since = now
-                self._untold.append(group)
-            group.pending += added
-            group.last = occurrence.event
+        if group.pending == 0:
+            group.pending_since = now
+            self._untold.append(group)
+        group.pending += added
+        group.last = occurrence.event
+
+    def _near(self, key: Key, occurrence: Occurrence, window: float) -> Group | None:
+        """The latest group under that key that this occurrence, of another kind, is about."""
+        for group in reversed(self._groups.get(key, ())):
+            if group.same_log(occurrence) and group.near(occurrence, window):
+                return group
+            if len(self._sources) > 1 and group.is_told_again_by(occurrence):
+                return group
+        return None
 
     def _is_lost_again(self, occurrence: Occurrence, key: Key) -> bool:
         """A loss without an XID of a device whose XID 79 is known: not a second event."""
         if occurrence.event.kind is not EventKind.GPU_LOST or occurrence.event.pci is None:
             return False
-        twin = self._groups.get(_as_kind(key, EventKind.XID, XID_FALLEN_OFF_BUS))
-        return twin is not None and twin.near(occurrence, LOST_WINDOW_SECONDS)
+        numbered = _as_kind(key, EventKind.XID, XID_FALLEN_OFF_BUS)
+        return self._near(numbered, occurrence, LOST_WINDOW_SECONDS) is not None
 
     def _take_lost(self, occurrence: Occurrence, key: Key) -> Group | None:
-        """The group of the loss that this XID 79 gives a number to, moved to the XID's key.
+        """The group of the loss that this XID 79 gives a number to, taken from its own key.
 
         A torn report of the loss gives way instead: what is certain is told at once.
         """
@@ -174,20 +296,22 @@ class Coalescer:
         numbered = event.kind is EventKind.XID and event.code == XID_FALLEN_OFF_BUS
         if event.uncertain or not (numbered or event.kind is EventKind.GPU_LOST):
             return None
-        torn = self._groups.get(_as_kind(key, EventKind.GPU_LOST, None, uncertain=True))
-        if torn is not None and torn.near(occurrence, LOST_WINDOW_SECONDS):
+        torn_key = _as_kind(key, EventKind.GPU_LOST, None, uncertain=True)
+        torn = self._near(torn_key, occurrence, LOST_WINDOW_SECONDS)
+        if torn is not None:
             torn.superseded = True
         if not numbered:
             return None
         lost_key = _as_kind(key, EventKind.GPU_LOST, None)
-        lost = self._groups.get(lost_key)
-        if lost is None or not lost.near(occurrence, LOST_WINDOW_SECONDS):
-            return None
-        del self._groups[lost_key]
-        self._groups[key] = lost
+        lost = self._near(lost_key, occurrence, LOST_WINDOW_SECONDS)
+        if lost is not None:
+            self._groups[lost_key].remove(lost)
+            self._size -= 1
+            if not self._groups[lost_key]:
+                del self._groups[lost_key]
         return lost
 
 
 def _as_kind(key: Key, kind: EventKind, code: int | None, *, uncertain: bool = False) -> Key:
     """The same device's key for another kind and code; MIG, link and severity do not apply to a loss."""
-    return (kind, key[1], key[2], key[3], None, code, None, None, None, uncertain, "")
+    return (kind, key[1], None, code, None, None, None, uncertain, "")

@@ -39,6 +39,10 @@ _INIT_FAILED = re.compile(rf"NVRM: (?:GPU (?P<pci>{_BDF}): )?RmInitAdapter faile
 _INIT_ECHO = re.compile(rf"NVRM: (?:GPU (?P<pci>{_BDF}): )?rm_init_adapter(?:\(\d+\))? failed", re.A)
 _PROBE_OLD = re.compile(rf"nvidia: probe of (?P<pci>{_BDF}) failed with error -?\d+", re.A)
 _PROBE_NEW = re.compile(rf"nvidia (?P<pci>{_BDF}): probe with driver nvidia failed with error -?\d+", re.A)
+# drivers/pci/pci.c: the device answers nothing but ones.
+_INACCESSIBLE = re.compile(
+    rf"nvidia (?P<pci>{_BDF}): Unable to change power state from \S{{1,10}} to D\d, device inaccessible", re.A
+)
 _PROBE_FAILED_SUMMARY = re.compile(
     r"NVRM: (?:The NVIDIA probe routine failed for \d+ device|"
     r"None of the NVIDIA devices were (?:probed|initialized))"
@@ -62,15 +66,29 @@ _AER_HEADER = re.compile(
 )
 _AER_DETAIL = re.compile(rf"(?:AER: )?PCIe Bus Error: severity={_SEVERITY}", re.A)
 _AER_VICTIM = re.compile(r"AER: (?:can't recover|device recovery failed)")
+# The kernel's echo of an error that the firmware reported (drivers/pci/pcie/aer.c, cper_print_aer).
+_AER_STATUS = re.compile(r"AER: aer_status: 0x")
+# Downstream port containment has taken the link down (drivers/pci/pcie/dpc.c).
+_DPC = re.compile(
+    r"DPC: .{0,80}?(?P<what>unmasked uncorrectable error|ERR_FATAL|ERR_NONFATAL)"
+    rf"(?: (?:detected|received))?(?: from (?P<source>{_BDF}))?",
+    re.A,
+)
 _BRIDGES = frozenset({"pcieport", "pci"})
 
-_EDAC_RESULT = re.compile(r"EDAC (?:\S{1,32} )?MC\d+: (?P<count>\d{1,9}) (?P<kind>CE|UE) ", re.A)
+_EDAC_RESULT = re.compile(r"EDAC (?:\S{1,32} )?MC\d+: (?:(?P<count>\d{1,9}) )?(?P<kind>CE|UE) ", re.A)
 _MCE_EXCEPTION = re.compile(r"(?:mce: )?\[Hardware Error\]: CPU \d+: Machine Check Exception: ", re.A)
 _MCE_BANK = re.compile(
     r"(?:mce: )?\[Hardware Error\]: CPU \d+: Machine Check(?: Event)?: \d+ Bank \d+: "
     r"(?P<status>[0-9a-f]{16})",
     re.A,
 )
+# AMD's decoder (drivers/edac/mce_amd.c) says what it was, then prints the registers.
+_MCE_AMD = re.compile(
+    r"(?:mce: )?\[Hardware Error\]: (?:(?P<corrected>Corrected error|Deferred error)|"
+    r"(?P<fatal>Uncorrected, software \w+ error|System Fatal error))"
+)
+_MCE_MEMORY = re.compile(r"mce: Uncorrected hardware memory error in user-access at ")
 _MCE_LOGGED = re.compile(r"(?:mce: )?\[Hardware Error\]: Machine check events logged")
 _MCE_UNCORRECTED_BIT = 61  # MCi_STATUS.UC, Intel SDM volume 3, "Machine-Check Architecture"
 
@@ -83,9 +101,12 @@ def parse_fault(text: str) -> Statement | None:
         probe = _PROBE_OLD.match(text) or _PROBE_NEW.match(text)
         if probe is not None:
             return _fault(EventKind.DRIVER_FAULT, text, pci=probe["pci"])
-    if "AER: " in text or "PCIe Bus Error" in text:
+        gone = _INACCESSIBLE.match(text)
+        if gone is not None:
+            return _fault(EventKind.GPU_LOST, text, pci=gone["pci"])
+    if "DPC: " in text or "AER: " in text or "PCIe Bus Error" in text:
         return _parse_aer(text)
-    if "EDAC" in text or "[Hardware Error]" in text:
+    if text.startswith(("EDAC", "mce: ", "[Hardware Error]")):
         return _parse_machine_check(text)
     hung = _HUNG_TASK.match(text)
     if hung is not None:
@@ -155,8 +176,11 @@ def _parse_aer(text: str) -> Statement | None:
     driver, reporter = device["driver"], normalise_pci(device["pci"])
     if reporter is None:
         return None
-    if driver != "nvidia" and driver not in _BRIDGES:
+    ours = driver == "nvidia" or driver.startswith("nvidia-")
+    if not ours and driver not in _BRIDGES:
         return ForeignDevice(reporter)
+    if _AER_STATUS.match(body) is not None:
+        return AerVictim(reporter, one_line(text))
     header = _AER_HEADER.match(body)
     if header is not None:
         source = (
@@ -167,7 +191,13 @@ def _parse_aer(text: str) -> Statement | None:
     if detail is not None:
         return Sighting(_aer_event(text, detail, reporter), echo=True)
     if _AER_VICTIM.match(body) is not None:
-        return AerVictim(reporter, one_line(text)) if driver == "nvidia" else Nothing()
+        return AerVictim(reporter, one_line(text)) if ours else Nothing()
+    contained = _DPC.match(body)
+    if contained is not None:
+        source = normalise_pci(contained["source"]) if contained["source"] else None
+        event = blank_event(EventKind.PCIE_AER, text)
+        fatal = contained["what"] != "ERR_NONFATAL"
+        return Sighting(replace(event, pci=source or reporter, fatal=fatal), echo=True)
     return None
 
 
@@ -186,12 +216,16 @@ def _from_requester_id(text: str, reporter: str) -> str:
 def _parse_machine_check(text: str) -> Statement | None:
     result = _EDAC_RESULT.match(text)
     if result is not None:
-        count = int(result["count"])
+        count = 1 if result["count"] is None else int(result["count"])
         if count == 0:
             return Nothing()
         event = replace(blank_event(EventKind.MACHINE_CHECK, text), fatal=result["kind"] == "UE", count=count)
         return Sighting(event)
-    if _MCE_EXCEPTION.match(text) is not None:
+    amd = _MCE_AMD.match(text)
+    if amd is not None:
+        event = blank_event(EventKind.MACHINE_CHECK, text)
+        return Sighting(replace(event, fatal=amd["fatal"] is not None), echo=True)
+    if _MCE_EXCEPTION.match(text) is not None or _MCE_MEMORY.match(text) is not None:
         return Sighting(replace(blank_event(EventKind.MACHINE_CHECK, text), fatal=True), echo=True)
     bank = _MCE_BANK.match(text)
     if bank is not None:

@@ -7,27 +7,22 @@ per boot, ties PCIe victims to the error before them. Decides nothing and counts
 from __future__ import annotations
 
 import re
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field, replace
+from collections import OrderedDict
+from dataclasses import replace
 
 from collector.kernel_log import bodies
 from collector.kernel_log.bodies import Statement
 from collector.kernel_log.coalesce import WINDOW_SECONDS, Occurrence
 from collector.kernel_log.context import SOURCE, LogContext
-from collector.kernel_log.envelope import (
-    LogRecord,
-    Unreadable,
-    canonical_boot_id,
-    open_envelope,
-    without_stamp,
-)
+from collector.kernel_log.dmesg import split_uptime
 from collector.kernel_log.faults import parse_fault
-from collector.kernel_log.text import MAX_LINE_BYTES, clean, decode, is_binary
+from collector.kernel_log.hosts import Host, Start
+from collector.kernel_log.opening import Opener, is_dull
+from collector.kernel_log.record import LogRecord, Opened, Unreadable, canonical_boot_id
 from collector.kernel_log.xid import looks_like_fault, parse_sxid, parse_xid
 from fleet.identity import pci_join_key
 from fleet.observations import Event, EventKind, Problem, ProblemReason
 
-_MAX_BODY_CHARS = 8192
 _MAX_HOSTS = 1024
 _MAX_DEVICES = 1024
 _MAX_STARTS = 16
@@ -38,78 +33,80 @@ _VICTIM_SECONDS = 5.0
 _REPEATED_INNER = re.compile(r"message repeated (?P<count>\d{1,9}) times: \[ ?(?P<text>.*?)\]?$", re.S | re.A)
 _REPEATED_LAST = re.compile(r"(?:--- )?last message repeated (?P<count>\d{1,9}) times?(?: ---)?$", re.A)
 _JOURNAL_BOOT = re.compile(r"-- (?:Boot (?P<id>[0-9a-f]{32})|Reboot) --$", re.A)
-_KMSG_ATTRIBUTE = re.compile(r" [A-Z_]+=")
+# systemd-journald read too slowly; the console fell behind (kernel/printk).
+_MISSED = re.compile(
+    r"(?:systemd-journald\[\d+\]: )?Missed (?P<count>\d{1,9}) kernel messages|"
+    r"\*\* (?P<dropped>\d{1,9}) (?:printk )?messages? dropped \*\*",
+    re.A,
+)
+_BEHIND_START = 8  # the words that a fault text itself begins with
+_KMSG_SEQUENCE = re.compile(rb"\d{1,4},(\d{1,19}),")
 
 Result = Occurrence | Problem
-
-
-@dataclass(slots=True)
-class _Start:
-    """The first line of a loss message, waiting for the lines that say what happened."""
-
-    pci: str
-    message: str
-    record: LogRecord
-    arrived: float
-    lines: int = 0
-
-
-@dataclass(slots=True)
-class _Host:
-    """What is remembered of one host's log."""
-
-    boots: int = 0
-    starts: deque[_Start] = field(default_factory=deque)
-    last: tuple[Occurrence, ...] = ()
-    last_sequence: int | None = None
-    last_device_fault: LogRecord | None = None
-    last_aer: tuple[LogRecord, bool | None] | None = None
-    last_sxid: tuple[LogRecord, str | None, int | None] | None = None
-    uuids: dict[tuple[str, str], str] = field(default_factory=dict)
-    foreign: set[str] = field(default_factory=set)
 
 
 class Interpreter:
     """One log, line by line. Lines of several hosts may be mixed."""
 
     def __init__(self) -> None:
-        self._hosts: OrderedDict[str | None, _Host] = OrderedDict()
-        self._previous: LogRecord | None = None
+        self._hosts: OrderedDict[str | None, Host] = OrderedDict()
+        self._busy: set[str | None] = set()
+        self._opener = Opener()
         self._journal_boot: str | None = None
         self.records = 0
         """Records whose envelope was readable, of interest or not."""
 
     def feed(self, raw: bytes, context: LogContext) -> list[Result]:
         """What one line (without its newline) says. Never raises for any bytes."""
-        if len(raw) > MAX_LINE_BYTES:
-            return [_problem(ProblemReason.TOO_LARGE, "a line longer than 64 KiB was skipped", context)]
-        line = clean(decode(raw))
-        if not line.strip():
+        if not self._busy and is_dull(raw) and self._goes_on(raw, context) and self._opener.pass_by(raw):
+            self.records += 1
             return []
-        if is_binary(raw):
-            return [_problem(ProblemReason.UNREADABLE, "a line that is no text was skipped", context)]
-        mark = _JOURNAL_BOOT.match(line)
+        mark = _JOURNAL_BOOT.match(raw[:64].decode("ascii", "replace").strip())
         if mark is not None:
             self._journal_boot = canonical_boot_id(mark["id"]) if mark["id"] else None
-            self._forget_boot()
+            for host in self._hosts.values():
+                host.forget_boot()
             return []
-        record = self._open(line, context)
-        if record is None:
-            return []
-        if isinstance(record, Unreadable):
-            reason = ProblemReason.TOO_LARGE if record.too_large else ProblemReason.UNREADABLE
-            return [_problem(reason, record.message, context, record.host)]
-        self.records += 1
-        host = self._host(context.node or record.host)
-        results = self._expire(host, context.now, context, lines=1)
-        return [*self._sequence_gap(host, record, context), *results, *self._read(host, record, context)]
+        return self._take(self._opener.open(raw, context), context)
+
+    def _goes_on(self, raw: bytes, context: LogContext) -> bool:
+        """False where a record of /dev/kmsg may show that some are missing before it."""
+        sequence = _KMSG_SEQUENCE.match(raw)
+        if sequence is None:
+            return True
+        host = self._hosts.get(context.node)
+        if host is None or host.last_sequence is None or int(sequence[1]) != host.last_sequence + 1:
+            return False
+        host.last_sequence += 1
+        return True
+
+    def _take(self, opened: list[Opened], context: LogContext) -> list[Result]:
+        results: list[Result] = []
+        for record in opened:
+            if isinstance(record, Unreadable):
+                reason = ProblemReason.TOO_LARGE if record.too_large else ProblemReason.UNREADABLE
+                results.append(_problem(reason, record.message, context, record.host))
+                continue
+            self.records += 1
+            name = context.node or record.host
+            host = self._host(name)
+            results += self._sequence_gap(host, record, context)
+            results += self._expire(host, context.now, context, lines=1)
+            results += self._read(host, record, context)
+            self._busy.add(name) if host.busy else self._busy.discard(name)
+        return results
 
     def expire(self, context: LogContext, *, everything: bool = False) -> list[Result]:
         """Loss messages whose later lines did not come in time: told as uncertain."""
-        results: list[Result] = []
+        results = self._take(self._opener.close(context), context) if everything else []
         for host in self._hosts.values():
             results.extend(self._expire(host, context.now, context, everything=everything))
         return results
+
+    def booted_again(self, occurrence: Occurrence) -> bool:
+        """True where the same capture shows a later start: the known boot time is not this one's."""
+        host = self._hosts.get(occurrence.event.node)
+        return host is not None and host.boots[occurrence.source[0]] > occurrence.boots
 
     def is_foreign(self, event: Event) -> bool:
         """True for a PCIe error of a device that is known to be bound to another driver: no GPU."""
@@ -118,39 +115,25 @@ class Interpreter:
         host = self._hosts.get(event.node)
         return host is not None and event.pci in host.foreign
 
-    def _open(self, line: str, context: LogContext) -> LogRecord | Unreadable | None:
-        if line[0] not in " \t":
-            self._previous = None
-            record = open_envelope(line, context)
-            if isinstance(record, LogRecord):
-                self._previous = record = replace(record, text=record.text[:_MAX_BODY_CHARS])
-            return record
-        if _KMSG_ATTRIBUTE.match(line) is not None:
-            return None  # a dictionary line of /dev/kmsg: an attribute of the record before
-        if self._previous is None or self._previous.bare:
-            return open_envelope(line.strip(), context)
-        # dmesg prints the later lines of one record indented: same envelope as the line before.
-        return replace(self._previous, text=line.strip()[:_MAX_BODY_CHARS], sequence=None, continued=True)
-
-    def _host(self, name: str | None) -> _Host:
+    def _host(self, name: str | None) -> Host:
         host = self._hosts.get(name)
         if host is None:
-            host = self._hosts[name] = _Host()
+            host = self._hosts[name] = Host()
             if len(self._hosts) > _MAX_HOSTS:
                 self._hosts.popitem(last=False)
         return host
 
-    def _forget_boot(self) -> None:
-        for host in self._hosts.values():
-            host.boots += 1
-            host.uuids.clear()
-
-    def _read(self, host: _Host, record: LogRecord, context: LogContext) -> list[Result]:
+    def _read(self, host: Host, record: LogRecord, context: LogContext) -> list[Result]:
         again = _REPEATED_LAST.match(record.text)
         if again is not None:
             return _repeated(list(host.last), int(again["count"]), record)
+        missed = _MISSED.match(record.text)
+        if missed is not None:
+            count = int(missed["count"] or missed["dropped"])
+            message = f"kernel records are missing: {bodies.one_line(record.text)}"
+            return [_problem(ProblemReason.PARTIAL, message, context, record.host, count=max(1, count))]
         inner = _REPEATED_INNER.match(record.text.strip())
-        text = (without_stamp(inner["text"]) if inner is not None else record.text).strip()
+        text = (split_uptime(inner["text"])[1] if inner is not None else record.text).strip()
         statement = _parse(text)
         if record.continued and not isinstance(statement, bodies.LostStart | bodies.LostPart):
             statement = None  # texts of users can hold a newline; nothing behind it is a record of its own
@@ -158,6 +141,13 @@ class Interpreter:
             host.last = ()
             return self._untrusted(statement, text, record, context)
         results = self._apply(host, statement, record, context)
+        if (
+            statement is not None
+            and not record.continued
+            and looks_like_fault(text[_BEHIND_START:], partial=True)
+        ):
+            message = f"two records run into one, the second was not read: {bodies.one_line(text)[:400]}"
+            results.append(_problem(ProblemReason.UNREADABLE, message, context, record.host))
         if inner is not None:
             results = _repeated(results, int(inner["count"]), record)
         if statement is None and looks_like_fault(text):
@@ -178,7 +168,7 @@ class Interpreter:
         return [_problem(ProblemReason.UNTRUSTED, message, context, record.host)]
 
     def _apply(
-        self, host: _Host, statement: Statement | None, record: LogRecord, context: LogContext
+        self, host: Host, statement: Statement | None, record: LogRecord, context: LogContext
     ) -> list[Result]:
         """One statement of the kernel, with what is remembered of this host."""
         match statement:
@@ -199,16 +189,20 @@ class Interpreter:
                 event = replace(bodies.blank_event(EventKind.PCIE_AER, message), pci=pci, fatal=fatal)
                 return [self._occurrence(host, event, record, context, echo=True)]
             case bodies.NewBoot(event=event):
-                host.boots += 1
-                host.uuids.clear()
+                host.forget_boot(record.shape)
                 return [self._occurrence(host, event, record, context)]
+            case None:
+                return self._unknown(host, record, context)
             case _:
                 self._learn(host, statement, record, context)
                 return []
 
-    def _learn(
-        self, host: _Host, statement: Statement | None, record: LogRecord, context: LogContext
-    ) -> None:
+    def _unknown(self, host: Host, record: LogRecord, context: LogContext) -> list[Result]:
+        """A body without a statement: one line of a report of the firmware's, perhaps."""
+        event = host.firmware.take(record.text)
+        return [] if event is None else self._sighting(host, event, record, context, echo=False)
+
+    def _learn(self, host: Host, statement: Statement | None, record: LogRecord, context: LogContext) -> None:
         """What a line tells about devices without reporting a fault."""
         if isinstance(statement, bodies.GpuMapping) and len(host.uuids) < _MAX_DEVICES:
             key = (self._epoch(host, record, context), pci_join_key(statement.pci))
@@ -217,7 +211,7 @@ class Interpreter:
             host.foreign.add(statement.pci)
 
     def _sighting(
-        self, host: _Host, event: Event, record: LogRecord, context: LogContext, *, echo: bool
+        self, host: Host, event: Event, record: LogRecord, context: LogContext, *, echo: bool
     ) -> list[Result]:
         if event.kind in (EventKind.GPU_LOST, EventKind.DRIVER_FAULT) and event.pci is not None:
             host.last_device_fault = record
@@ -234,14 +228,14 @@ class Interpreter:
 
     def _lost(
         self,
-        host: _Host,
+        host: Host,
         statement: bodies.LostStart | bodies.LostPart,
         record: LogRecord,
         context: LogContext,
     ) -> list[Result]:
         if isinstance(statement, bodies.LostStart):
             host.last_device_fault = record
-            host.starts.append(_Start(statement.pci, statement.message, record, context.now))
+            host.starts.append(Start(statement.pci, statement.message, record, context.now))
             if len(host.starts) > _MAX_STARTS:
                 return [self._unfinished(host, host.starts.popleft(), context)]
             return []
@@ -260,7 +254,7 @@ class Interpreter:
         return [self._occurrence(host, event, start.record, context)]
 
     def _expire(
-        self, host: _Host, now: float, context: LogContext, *, lines: int = 0, everything: bool = False
+        self, host: Host, now: float, context: LogContext, *, lines: int = 0, everything: bool = False
     ) -> list[Result]:
         results: list[Result] = []
         for start in host.starts:
@@ -272,18 +266,18 @@ class Interpreter:
             results.append(self._unfinished(host, host.starts.popleft(), context))
         return results
 
-    def _unfinished(self, host: _Host, start: _Start, context: LogContext) -> Occurrence:
+    def _unfinished(self, host: Host, start: Start, context: LogContext) -> Occurrence:
         event = replace(bodies.blank_event(EventKind.GPU_LOST, start.message), pci=start.pci, uncertain=True)
         return self._occurrence(host, event, start.record, context)
 
-    def _epoch(self, host: _Host, record: LogRecord, context: LogContext) -> str:
-        return self._boot_id(record, context) or f"#{host.boots}"
+    def _epoch(self, host: Host, record: LogRecord, context: LogContext) -> str:
+        return self._boot_id(record, context) or f"#{host.boots[record.shape]}"
 
     def _boot_id(self, record: LogRecord, context: LogContext) -> str | None:
         return record.boot_id or self._journal_boot or context.boot_id
 
     def _occurrence(
-        self, host: _Host, event: Event, record: LogRecord, context: LogContext, *, echo: bool = False
+        self, host: Host, event: Event, record: LogRecord, context: LogContext, *, echo: bool = False
     ) -> Occurrence:
         epoch = self._epoch(host, record, context)
         event = replace(
@@ -294,10 +288,19 @@ class Interpreter:
             boot_id=self._boot_id(record, context),
             gpu=host.uuids.get((epoch, pci_join_key(event.pci))) if event.pci is not None else None,
         )
-        return Occurrence(event=event, tick=record.tick, ticks=record.ticks, epoch=epoch, echo=echo)
+        return Occurrence(
+            event=event,
+            tick=record.tick,
+            ticks=record.ticks,
+            epoch=epoch,
+            source=host.source_of(record),
+            boots=host.boots[record.shape],
+            uptime=record.uptime,
+            echo=echo,
+        )
 
     @staticmethod
-    def _sequence_gap(host: _Host, record: LogRecord, context: LogContext) -> list[Result]:
+    def _sequence_gap(host: Host, record: LogRecord, context: LogContext) -> list[Result]:
         """/dev/kmsg numbers its records: a jump means that some were overwritten before we read them."""
         if record.sequence is None:
             return []

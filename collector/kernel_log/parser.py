@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from collector.kernel_log.coalesce import Coalescer, Group, Occurrence
 from collector.kernel_log.context import SOURCE, ContextSource, LogContext, resolve
 from collector.kernel_log.interpret import Interpreter, Result
-from fleet.observations import Event, Problem, ProblemReason, Reading
+from collector.kernel_log.physical import split_lines
+from fleet.observations import Event, Problem, ProblemReason, Reading, TimeSource
 
 PROBLEM_INTERVAL_SECONDS = 60.0
 _MAX_PROBLEMS = 1024
+_MAX_BATCH_GROUPS = 65_536  # how far back a second capture of the same log is recognised
 
 ProblemKey = tuple[ProblemReason, str | None]
 
@@ -18,27 +21,52 @@ ProblemKey = tuple[ProblemReason, str | None]
 def read_kernel_log(data: bytes, context: LogContext) -> Reading:
     """Read a captured log, whole. Events in the order they first occurred, repeats counted; then problems.
 
-    ``ok`` is False only if there was something and none of it could be read. Never raises for any bytes.
+    ``data`` may be gzip-compressed, as rotated logs are. ``ok`` is False only if there was something and none
+    of it could be read. Never raises for any bytes.
     """
-    interpreter, coalescer = Interpreter(), Coalescer()
-    groups: list[Group] = []
-    problems: dict[ProblemKey, Problem] = {}
+    return read_kernel_log_lines(split_lines(data), context)
 
-    def take(results: list[Result]) -> None:
+
+def read_kernel_log_lines(lines: Iterable[bytes], context: LogContext) -> Reading:
+    """As ``read_kernel_log``, from lines without their newline: memory grows with what is found in them."""
+    batch = _Batch(context)
+    for line in lines:
+        batch.take(batch.interpreter.feed(line, context))
+    batch.take(batch.interpreter.expire(context, everything=True))
+    return batch.finish()
+
+
+class _Batch:
+    """Collects what a whole capture says."""
+
+    def __init__(self, context: LogContext) -> None:
+        self.interpreter = Interpreter()
+        self._context = context
+        self._coalescer = Coalescer(max_groups=_MAX_BATCH_GROUPS)
+        self._groups: list[Group] = []
+        self._problems: dict[ProblemKey, Problem] = {}
+
+    def take(self, results: list[Result]) -> None:
         for result in results:
             if isinstance(result, Problem):
-                _count_problem(problems, result)
+                _count_problem(self._problems, result)
                 continue
-            group, is_new = coalescer.add(result, context.now)
+            group, is_new = self._coalescer.add(result, self._context.now)
             if is_new and group is not None:
-                groups.append(group)
+                self._groups.append(group)
 
-    for line in data.split(b"\n"):
-        take(interpreter.feed(line, context))
-    take(interpreter.expire(context, everything=True))
-    events = [g.event for g in groups if not g.superseded and not interpreter.is_foreign(g.event)]
-    ok = interpreter.records > 0 or not problems
-    return Reading(records=(*events, *problems.values()), ok=ok)
+    def finish(self) -> Reading:
+        told = [g for g in self._groups if not g.superseded and not self.interpreter.is_foreign(g.event)]
+        events = [self._dated(group) for group in told]
+        ok = self.interpreter.records > 0 or not self._problems
+        return Reading(records=(*events, *self._problems.values()), ok=ok)
+
+    def _dated(self, group: Group) -> Event:
+        """The boot time that we know is the last boot's: it dates no uptime of an earlier one."""
+        event = group.event
+        if event.time_source is TimeSource.UPTIME and self.interpreter.booted_again(group.first):
+            return replace(event, time=self._context.now, time_source=TimeSource.RECEIVED)
+        return event
 
 
 def _count_problem(problems: dict[ProblemKey, Problem], problem: Problem) -> None:
@@ -123,4 +151,4 @@ class KernelLogParser:
         return True
 
 
-__all__ = ["SOURCE", "KernelLogParser", "read_kernel_log"]
+__all__ = ["SOURCE", "KernelLogParser", "read_kernel_log", "read_kernel_log_lines"]

@@ -26,6 +26,7 @@ _SXID = re.compile(
 _STARTS_LIKE_XID = re.compile(r"NVRM: Xid\b")
 _STARTS_LIKE_SXID = re.compile(r"nvidia-nvswitch\d{1,4}: SXid\b")
 _LOOKS_LIKE = re.compile(r"NVRM:\s*Xid\b|\bSXid \(|NVRM: .{0,64}fallen off the bus", re.S)
+_BEGINS = re.compile(r"NVRM: Xid \(|nvidia-nvswitch\d{1,4}: SXid \(", re.A)
 MAX_CODE = 99_999
 """Codes have up to three digits (XID) or five (SXID); a longer number is no code."""
 
@@ -69,9 +70,12 @@ _SXID_TAIL = re.compile(r", (?P<severity>Non-fatal|Fatal)\b(?:, Link (?P<link>-?
 _SXID_MORE = re.compile(r", (?:Severity \d|Data \{)")
 
 
-def looks_like_fault(text: str) -> bool:
-    """True for text that a person would read as a GPU fault, wherever it stands in the line."""
-    return _LOOKS_LIKE.search(text) is not None
+def looks_like_fault(text: str, *, partial: bool = False) -> bool:
+    """True for text that a person would read as a GPU fault, wherever it stands in the line.
+
+    ``partial``: only for the beginning of an XID or SXID, which no other fault text quotes.
+    """
+    return (_BEGINS if partial else _LOOKS_LIKE).search(text) is not None
 
 
 def parse_xid(text: str) -> Statement | None:

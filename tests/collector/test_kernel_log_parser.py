@@ -367,7 +367,7 @@ def test_dated_uptime_and_dated_lines_share_one_window() -> None:
         node="n01",
         boot_time=datetime(2026, 3, 14, 23, tzinfo=UTC).timestamp(),
     )
-    assert [e.count for e in reading.events] == [2]
+    assert [(e.time_source, e.count) for e in reading.events] == [(TimeSource.LINE, 1)]
 
 
 @pytest.mark.parametrize(
