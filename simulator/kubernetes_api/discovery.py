@@ -5,8 +5,9 @@ from __future__ import annotations
 from simulator.kubernetes_api.errors import Json
 
 
-def _resource(name: str, kind: str, verbs: str, *, namespaced: bool) -> Json:
+def _resource(name: str, kind: str, verbs: str, *, namespaced: bool, short: str = "") -> Json:
     return {
+        **({"shortNames": [short]} if short else {}),
         "name": name,
         "singularName": kind.lower() if "/" not in name else "",
         "namespaced": namespaced,
@@ -29,6 +30,7 @@ def _group(name: str) -> Json:
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
+_ALL = "create delete get list patch"
 _EVICTION = {
     **_resource("pods/eviction", "Eviction", "create", namespaced=True),
     "group": "policy",
@@ -44,14 +46,20 @@ DISCOVERY: dict[str, Json] = {
     },
     "/api/v1": _resources(
         "v1",
-        _resource("nodes", "Node", "get list patch", namespaced=False),
-        _resource("namespaces", "Namespace", "get list", namespaced=False),
-        _resource("pods", "Pod", "get list", namespaced=True),
+        _resource("nodes", "Node", _ALL, namespaced=False, short="no"),
+        _resource("nodes/status", "Node", "get patch", namespaced=False),
+        _resource("namespaces", "Namespace", _ALL, namespaced=False, short="ns"),
+        _resource("pods", "Pod", _ALL, namespaced=True, short="po"),
+        _resource("pods/status", "Pod", "get patch", namespaced=True),
         _EVICTION,
     ),
-    "/apis/apps/v1": _resources("apps/v1", _resource("daemonsets", "DaemonSet", "get list", namespaced=True)),
+    "/apis/apps/v1": _resources(
+        "apps/v1", _resource("daemonsets", "DaemonSet", _ALL, namespaced=True, short="ds")
+    ),
     "/apis/policy/v1": _resources(
-        "policy/v1", _resource("poddisruptionbudgets", "PodDisruptionBudget", "get list", namespaced=True)
+        "policy/v1",
+        _resource("poddisruptionbudgets", "PodDisruptionBudget", _ALL, namespaced=True, short="pdb"),
+        _resource("poddisruptionbudgets/status", "PodDisruptionBudget", "get patch", namespaced=True),
     ),
     "/apis/authorization.k8s.io/v1": _resources(
         "authorization.k8s.io/v1",

@@ -62,6 +62,19 @@ def modified(resource: str, name: str) -> Refusal:
     )
 
 
+def precondition_failed(found: Json, field: str, wanted: str) -> Refusal:
+    """``field``: ``uid`` or ``resourceVersion``."""
+    shown = "UID" if field == "uid" else "ResourceVersion"
+    name = found["metadata"]["name"]
+    return Refusal(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {found["kind"]} "{name}": Precondition failed: {shown} in '
+        f"precondition: {wanted}, {shown} in object meta: {found['metadata'].get(field)}",
+        details={"name": name, "kind": found["kind"]},
+    )
+
+
 def forbidden(user: str, verb: str, resource: str, name: str = "") -> Refusal:
     shown = f'{resource} "{name}"' if name else resource
     return Refusal(

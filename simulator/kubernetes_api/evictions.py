@@ -7,6 +7,7 @@ from typing import Any
 from simulator.kubernetes_api.errors import Json, Refusal, bad_request
 from simulator.kubernetes_api.selectors import matches_selector
 from simulator.kubernetes_api.store import Store, stamp
+from simulator.kubernetes_api.writes import check_preconditions, remove
 
 _EVICTION = {"apiVersion", "kind", "metadata", "deleteOptions"}
 _OPTIONS = {
@@ -24,9 +25,13 @@ TWO_BUDGETS = (
 )
 
 
-def evict(store: Store, namespace: str, name: str, body: Json) -> Json:
-    """The Status of success, or a Refusal."""
+def evict(store: Store, namespace: str, name: str, body: Json, *, dry: bool = False) -> Json:
+    """The Status of success, or a Refusal. ``dry``: asked for in the query."""
     options = _checked(body, namespace, name)
+    asked = options.get("dryRun") == ["All"]
+    if dry and options.get("dryRun") and not asked:
+        raise bad_request("Non-dry-run options in DeleteOptions do not match the dryRun of the request")
+    dry = dry or asked
     pod = store.get("pods", name, namespace)
     if not _is_free(pod):
         budgets = [
@@ -37,9 +42,9 @@ def evict(store: Store, namespace: str, name: str, body: Json) -> Json:
         if len(budgets) > 1:
             raise Refusal(500, None, TWO_BUDGETS)
         if budgets:
-            _spend(store, budgets[0], pod)
-    _precondition(pod, options.get("preconditions") or {})
-    if options.get("dryRun") != ["All"]:
+            _spend(store, budgets[0], pod, dry=dry)
+    check_preconditions(pod, options.get("preconditions") or {})
+    if not dry:
         _delete(store, pod, options.get("gracePeriodSeconds"))
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
@@ -75,7 +80,7 @@ def _is_free(pod: Json) -> bool:
     return ended or "deletionTimestamp" in pod["metadata"]
 
 
-def _spend(store: Store, budget: Json, pod: Json) -> None:
+def _spend(store: Store, budget: Json, pod: Json, *, dry: bool) -> None:
     """Check and decrement. The budget is spent even if the deletion then meets a wrong UID."""
     meta, status, name = budget["metadata"], budget["status"], budget["metadata"]["name"]
     policy = budget["spec"].get("unhealthyPodEvictionPolicy", "IfHealthyBudget")
@@ -92,17 +97,19 @@ def _spend(store: Store, budget: Json, pod: Json) -> None:
         raise Refusal(
             403,
             "Forbidden",
-            f'poddisruptionbudgets "{name}" is forbidden: pdb disruptions allowed is negative',
+            f'poddisruptionbudgets.policy "{name}" is forbidden: pdb disruptions allowed is negative',
         )
     if len(status.get("disruptedPods") or {}) > _MAX_DISRUPTED:
         raise Refusal(
-            403, "Forbidden", f'poddisruptionbudgets "{name}" is forbidden: DisruptedPods map too big'
+            403, "Forbidden", f'poddisruptionbudgets.policy "{name}" is forbidden: DisruptedPods map too big'
         )
     if allowed == 0:
         raise _too_many(
             f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
             f"{status.get('currentHealthy', 0)} currently"
         )
+    if dry:
+        return
 
     def spend(changed: Json) -> None:
         changed["status"]["disruptionsAllowed"] = allowed - 1
@@ -126,27 +133,10 @@ def _too_many(message: str, *, retry_after: int | None = None) -> Refusal:
     )
 
 
-def _precondition(pod: Json, wanted: Json) -> None:
-    meta = pod["metadata"]
-    for field, value in wanted.items():
-        if meta[field] != value:
-            shown = "UID" if field == "uid" else "ResourceVersion"
-            raise Refusal(
-                409,
-                "Conflict",
-                f'Operation cannot be fulfilled on Pod "{meta["name"]}": Precondition failed: {shown} in '
-                f"precondition: {value}, {shown} in object meta: {meta[field]}",
-            )
-
-
 def _delete(store: Store, pod: Json, grace: int | None) -> None:
     if "deletionTimestamp" not in pod["metadata"]:
         pod = store.edit(pod, _disrupted)
-    if not pod["spec"].get("nodeName"):
-        store.remove(pod)  # no kubelet has to confirm
-        return
-    own = pod["spec"].get("terminationGracePeriodSeconds", 30)
-    store.mark_deleted(pod, grace=own if grace is None else grace)
+    remove(store, pod, grace)
 
 
 def _disrupted(pod: Json) -> None:

@@ -8,11 +8,14 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from simulator.kubernetes_api import patches, protobuf, writes
 from simulator.kubernetes_api.discovery import DISCOVERY
 from simulator.kubernetes_api.errors import Json, Refusal, bad_request, forbidden
 from simulator.kubernetes_api.evictions import evict
 from simulator.kubernetes_api.selectors import matches_fields, matches_query_labels, parse_fields
-from simulator.kubernetes_api.store import KINDS, Store, merge_patch
+from simulator.kubernetes_api.store import KINDS, Store
+from simulator.kubernetes_api.tables import table, wants_table
+from simulator.kubernetes_api.writes import WITH_STATUS
 
 _CORE = ("nodes", "pods", "namespaces")
 _GROUPS = {"/api/v1": _CORE, "/apis/apps/v1": ("daemonsets",), "/apis/policy/v1": ("poddisruptionbudgets",)}
@@ -21,8 +24,35 @@ _PATH = re.compile(
     r"(?P<group>/api/v1|/apis/[a-z.0-9]+/v1)(?:/namespaces/(?P<namespace>[^/]+))?"
     r"/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+))?(?:/(?P<subresource>[a-z]+))?"
 )
-_LIST_QUERY = {"limit", "continue", "fieldSelector", "labelSelector", "resourceVersion", "timeoutSeconds"}
-_WRITE_QUERY = {"fieldManager", "fieldValidation", "dryRun"}
+# Those that change nothing in the answers of this server among them.
+_COMMON_QUERY = {"pretty", "timeout"}
+_GET_QUERY = _COMMON_QUERY | {"resourceVersion"}
+_LIST_QUERY = _GET_QUERY | {
+    "limit",
+    "continue",
+    "fieldSelector",
+    "labelSelector",
+    "resourceVersionMatch",
+    "timeoutSeconds",
+}
+_WRITE_QUERY = _COMMON_QUERY | {"fieldManager", "fieldValidation", "dryRun"}
+_DELETE_QUERY = _COMMON_QUERY | {"dryRun", "gracePeriodSeconds", "propagationPolicy"}
+_OPTIONS = {
+    "apiVersion",
+    "kind",
+    "gracePeriodSeconds",
+    "preconditions",
+    "propagationPolicy",
+    "dryRun",
+    "orphanDependents",
+}
+_VERBS = {
+    ("GET", True): "get",
+    ("GET", False): "list",
+    ("POST", False): "create",
+    ("PATCH", True): "patch",
+    ("DELETE", True): "delete",
+}
 _ACCESS_REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -66,15 +96,17 @@ class Router:
             raise Refusal(404, "NotFound", "the server could not find the requested resource")
         if match["subresource"] is not None:
             return self._subresource(request, resource, name, namespace, match["subresource"])
-        if request.method == "GET":
-            self._authorize(request, "get" if name else "list", resource, name)
-            return 200, self._read(request, resource, name, namespace)
-        if request.method == "PATCH" and name is not None:
-            self._authorize(request, "patch", resource, name)
-            return 200, self._patch(request, resource, name, namespace or "")
-        raise Refusal(
-            405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
-        )
+        verb = _VERBS.get((request.method, name is not None))
+        if verb is None or (verb == "create" and namespace is None and resource not in _CLUSTER_WIDE):
+            raise _not_allowed()
+        self._authorize(request, verb, resource, name)
+        if verb == "create":
+            return 201, self._create(request, resource, namespace or "")
+        if verb == "patch":
+            return 200, self._patch(request, resource, name or "", namespace or "")
+        if verb == "delete":
+            return 200, self._delete(request, resource, name or "", namespace or "")
+        return 200, self._read(request, resource, name, namespace)
 
     def _authorize(self, request: Request, verb: str, resource: str, name: str | None = None) -> None:
         if (verb, resource) in self.denied:
@@ -83,6 +115,12 @@ class Router:
     def _subresource(
         self, request: Request, resource: str, name: str, namespace: str | None, subresource: str
     ) -> tuple[int, Json]:
+        if subresource == "status" and resource in WITH_STATUS and request.method in ("GET", "PATCH"):
+            verb = "get" if request.method == "GET" else "patch"
+            self._authorize(request, verb, f"{resource}/status", name)
+            if verb == "get":
+                return 200, self._read(request, resource, name, namespace)
+            return 200, self._patch(request, resource, name, namespace or "", subresource)
         if (resource, subresource, request.method) != ("pods", "eviction", "POST") or namespace is None:
             raise Refusal(404, "NotFound", "the server could not find the requested resource")
         self._authorize(request, "create", "pods/eviction", name)
@@ -90,14 +128,16 @@ class Router:
         _only(request.query, _WRITE_QUERY)
         if not isinstance(request.body, dict):
             raise bad_request("the body is no object")
-        return 201, evict(self.store, namespace, name, request.body)
+        return 201, evict(self.store, namespace, name, request.body, dry=_is_dry(request))
 
     def _read(self, request: Request, resource: str, name: str | None, namespace: str | None) -> Json:
         if name is not None:
-            _only(request.query, {"resourceVersion"})
-            return self.store.get(resource, name, namespace or "")
-        _only(request.query, _LIST_QUERY)
-        return self._page(request.query, resource, namespace)
+            _only(request.query, _GET_QUERY)
+            found = self.store.get(resource, name, namespace or "")
+        else:
+            _only(request.query, _LIST_QUERY)
+            found = self._page(request.query, resource, namespace)
+        return table(found, self.store.clock) if wants_table(request.headers.get("accept", "")) else found
 
     def _page(self, query: dict[str, str], resource: str, namespace: str | None) -> Json:
         terms = parse_fields(resource, query.get("fieldSelector", ""))
@@ -137,37 +177,46 @@ class Router:
         except (ValueError, KeyError, TypeError):
             raise bad_request("continue key is not valid") from None
 
-    def _patch(self, request: Request, resource: str, name: str, namespace: str) -> Json:
-        """Status is a subresource: what a patch says about it here is ignored."""
-        _content_type(request, "application/merge-patch+json", "application/strategic-merge-patch+json")
+    def _create(self, request: Request, resource: str, namespace: str) -> Json:
+        _content_type(request, "application/json")
         _only(request.query, _WRITE_QUERY)
-        patch = request.body
-        if not isinstance(patch, dict):
-            raise bad_request("the body is no object")
-        if _holds_list(patch):
-            raise bad_request("this server merges no lists")
-        if patch.keys() - {"apiVersion", "kind", "metadata", "spec", "status"}:
-            raise bad_request(f'strict decoding error: unknown field "{sorted(patch)[0]}"')
-        current = self.store.get(resource, name, namespace)
-        patched = merge_patch(current, {key: value for key, value in patch.items() if key != "status"})
-        if "resourceVersion" not in patched["metadata"]:
-            patched["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"]
-        for empty in ("annotations", "labels"):
-            if not patched["metadata"].get(empty, True):
-                del patched["metadata"][empty]
-        if patched.get("spec", {}).get("unschedulable") is False:
-            del patched["spec"]["unschedulable"]  # omitempty
-        if patched["metadata"].get("name") != name:
-            raise bad_request("the name of the object does not match the name on the URL")
-        return self.store.update(current, patched, manager=request.manager)
+        return writes.create(
+            self.store, resource, request.body, namespace, manager=request.manager, dry=_is_dry(request)
+        )
+
+    def _patch(
+        self, request: Request, resource: str, name: str, namespace: str, subresource: str | None = None
+    ) -> Json:
+        _content_type(request, *patches.TYPES)
+        _only(request.query, _WRITE_QUERY)
+        return writes.patch(
+            self.store,
+            self.store.get(resource, name, namespace),
+            _media_type(request),
+            request.body,
+            subresource=subresource,
+            manager=request.manager,
+            dry=_is_dry(request),
+        )
+
+    def _delete(self, request: Request, resource: str, name: str, namespace: str) -> Json:
+        """A body's options win over the query's (seen on a real server: the query is ignored beside one)."""
+        _only(request.query, _DELETE_QUERY)
+        options = request.body if isinstance(request.body, dict) else {}
+        unknown = sorted(options.keys() - _OPTIONS)
+        if unknown:
+            raise bad_request(f'strict decoding error: unknown field "{unknown[0]}"')
+        if not options and request.query.get("gracePeriodSeconds", "").isdecimal():
+            options = {"gracePeriodSeconds": int(request.query["gracePeriodSeconds"])}
+        dry = _is_dry(request) or options.get("dryRun") == ["All"]
+        return writes.delete(self.store, self.store.get(resource, name, namespace), options, dry=dry)
 
     def _review(self, request: Request) -> tuple[int, Json]:
         if request.method != "POST":
-            raise Refusal(
-                405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
-            )
-        _content_type(request, "application/json")
-        body = request.body if isinstance(request.body, dict) else {}
+            raise _not_allowed()
+        _content_type(request, "application/json", protobuf.CONTENT_TYPE)
+        sent = protobuf.access_review(request.body) if isinstance(request.body, bytes) else request.body
+        body = sent if isinstance(sent, dict) else {}
         if (body.get("apiVersion"), body.get("kind")) != (
             "authorization.k8s.io/v1",
             "SelfSubjectAccessReview",
@@ -187,18 +236,26 @@ def _only(query: dict[str, str], allowed: set[str]) -> None:
         raise bad_request(f"this server does not know the query parameter {unknown[0]!r}")
 
 
+def _is_dry(request: Request) -> bool:
+    asked = request.query.get("dryRun")
+    if asked not in (None, "All"):
+        raise Refusal(422, "Invalid", f'dryRun: Unsupported value: "{asked}": supported values: "All"')
+    return asked == "All"
+
+
+def _not_allowed() -> Refusal:
+    return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0]
+
+
 def _content_type(request: Request, *allowed: str) -> None:
-    sent = request.headers.get("content-type", "").partition(";")[0]
-    if sent not in allowed:
+    if _media_type(request) not in allowed:
         raise Refusal(
             415,
             "UnsupportedMediaType",
             "the body of the request was in an unknown format - accepted media types include: "
             + ", ".join(allowed),
         )
-
-
-def _holds_list(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(_holds_list(inner) for inner in value.values())
-    return isinstance(value, list)

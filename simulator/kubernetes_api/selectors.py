@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from simulator.kubernetes_api.errors import Json, bad_request
 
 _FIELDS = {
     "nodes": {"metadata.name", "spec.unschedulable"},
-    "pods": {"metadata.name", "metadata.namespace", "spec.nodeName", "status.phase"},
+    "pods": {
+        "metadata.name",
+        "metadata.namespace",
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    },
 }
-
+_KEY = r"(?P<key>[A-Za-z0-9._/-]+)"
+_TERMS = re.compile(r",(?![^(]*\))")  # not the commas inside of (a,b)
+_SET = re.compile(_KEY + r"\s+(?P<not>not)?in\s+\((?P<values>[^()]*)\)")
+_EQUAL = re.compile(_KEY + r"\s*(?P<sign>==|=|!=)\s*(?P<value>[A-Za-z0-9._-]*)")
+_THERE = re.compile(r"(?P<not>!?)" + _KEY)
 
 Term = tuple[str, str, bool]
 
@@ -42,20 +57,36 @@ def _shown(found: Json, name: str) -> str:
 
 
 def matches_query_labels(found: Json, selector: str) -> bool:
+    """Equality and set based terms (Kubernetes "Labels and Selectors"). A missing label is not equal."""
     labels = found["metadata"].get("labels") or {}
-    for term in filter(None, selector.split(",")):
-        name, equals, wanted = term.partition("=")
-        if not equals or name.endswith("!"):
-            raise bad_request(f"this server knows key=value label selectors only, not {term!r}")
-        if labels.get(name) != wanted.removeprefix("="):
-            return False
-    return True
+    return all(_meets(labels, term.strip()) for term in _TERMS.split(selector) if term.strip())
+
+
+def _meets(labels: dict[str, str], term: str) -> bool:
+    within = _SET.fullmatch(term)
+    if within is not None:
+        values = {value.strip() for value in within["values"].split(",")}
+        return (labels.get(within["key"]) in values) is (within["not"] is None)
+    equal = _EQUAL.fullmatch(term)
+    if equal is not None:
+        return (labels.get(equal["key"]) == equal["value"]) is (equal["sign"] != "!=")
+    there = _THERE.fullmatch(term)
+    if there is None:
+        raise bad_request(f"unable to parse requirement: {term!r}")
+    return (there["key"] in labels) is (there["not"] == "")
 
 
 def matches_selector(selector: Json | None, labels: dict[str, str]) -> bool:
     """metav1.LabelSelector. Null selects nothing, empty selects all (policy/v1)."""
     if selector is None:
         return False
-    if selector.keys() - {"matchLabels"}:
-        raise bad_request("this server knows matchLabels only")
-    return all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(_expressed(labels, one) for one in selector.get("matchExpressions") or ())
+
+
+def _expressed(labels: dict[str, str], expression: Json) -> bool:
+    key, operator, values = expression["key"], expression["operator"], expression.get("values") or []
+    if operator in ("In", "NotIn"):
+        return (labels.get(key) in values) is (operator == "In")
+    return (key in labels) is (operator == "Exists")

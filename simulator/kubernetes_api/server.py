@@ -16,6 +16,7 @@ import msgspec
 
 from fleet.clock import Clock
 from simulator.kubernetes_api.errors import Json, Refusal
+from simulator.kubernetes_api.protobuf import CONTENT_TYPE as PROTOBUF
 from simulator.kubernetes_api.routes import Request, Router
 from simulator.kubernetes_api.store import Store, random_uid
 
@@ -202,7 +203,8 @@ class Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(length) if length else b""
         split = urlsplit(self.path)
         try:
-            body = json.loads(raw) if raw else None
+            protobuf = self.headers.get("Content-Type") == PROTOBUF
+            body = raw if protobuf else json.loads(raw) if raw else None
         except ValueError:
             body = None
         return Request(

@@ -9,7 +9,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fleet.clock import Clock
-from simulator.kubernetes_api.errors import Json, Refusal, bad_request, invalid, modified, not_found
+from simulator.kubernetes_api.errors import (
+    Json,
+    Refusal,
+    bad_request,
+    invalid,
+    modified,
+    not_found,
+    precondition_failed,
+)
 
 Key = tuple[str, str]
 #: Who writes where nobody else is named.
@@ -87,13 +95,23 @@ class Store:
             order = self._in_order[resource] = sorted(found)
         return [found[key] for key in order if namespace is None or key[0] == namespace]
 
-    def create(self, resource: str, wanted: Json, *, manager: str = SERVER) -> Json:
+    @property
+    def has_namespaces(self) -> bool:
+        """A cluster made by hand may have none; then namespaces are not asked for."""
+        return bool(self._objects["namespaces"])
+
+    def create(self, resource: str, wanted: Json, *, manager: str = SERVER, dry: bool = False) -> Json:
         check_fields(resource, wanted)
         new = copy.deepcopy(wanted)
         meta = new["metadata"]
         key = (meta.get("namespace", ""), meta["name"])
         if key in self._objects[resource]:
-            raise Refusal(409, "AlreadyExists", f'{resource} "{meta["name"]}" already exists')
+            raise Refusal(
+                409,
+                "AlreadyExists",
+                f'{resource} "{meta["name"]}" already exists',
+                details={"name": meta["name"], "kind": resource},
+            )
         api_version, kind = KINDS[resource]
         new.update(apiVersion=api_version, kind=kind)
         meta.update(
@@ -106,11 +124,13 @@ class Store:
         new.setdefault("spec", {})
         new.setdefault("status", {})
         self._own(new, {}, manager)
+        if dry:
+            return new
         self._objects[resource][key] = new
         self._in_order.pop(resource, None)
         return new
 
-    def update(self, current: Json, changed: Json, *, manager: str = SERVER) -> Json:
+    def update(self, current: Json, changed: Json, *, manager: str = SERVER, dry: bool = False) -> Json:
         """Store ``changed`` over ``current``. A change of nothing keeps the resourceVersion."""
         resource = _resource_of(current)
         meta, before = changed["metadata"], current["metadata"]
@@ -118,7 +138,7 @@ class Store:
         if sent not in (None, before["resourceVersion"]):
             raise modified(resource, before["name"])
         if meta.get("uid") not in (None, before["uid"]):
-            raise Refusal(409, "Conflict", f"Precondition failed: UID in precondition: {meta.get('uid')}")
+            raise precondition_failed(current, "uid", str(meta["uid"]))
         for field in _IMMUTABLE:
             if meta.get(field) != before.get(field):
                 raise invalid(current["kind"], before["name"], f"metadata.{field}: field is immutable")
@@ -130,6 +150,8 @@ class Store:
         if changed.get("spec") != current.get("spec"):
             meta["generation"] = before["generation"] + 1
         self._own(changed, current, manager)
+        if dry:
+            return changed
         self._objects[resource][_key(current)] = changed
         return changed
 
@@ -209,19 +231,6 @@ def check_fields(resource: str, wanted: Json) -> None:
                 raise invalid(
                     KINDS[resource][1], wanted["metadata"]["name"], f"metadata.{group}: name part too long"
                 )
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge_patch(result.get(key), value)
-    return result
 
 
 def _resource_of(found: Json) -> str:
