@@ -38,8 +38,8 @@ Key = tuple[
     bool,
     str,
 ]
-Source = tuple[str, int]
-"""The shape of a record, and how often that shape's clock has been turned back: a second capture."""
+Source = tuple[str, str, int]
+"""Shape and style of a record, and how often the clock of such records was turned back: a second capture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +93,8 @@ class _Voice:
 class Group:
     """One fault and its repeats so far.
 
-    ``pending`` counts the repeats nobody has been told of yet. ``superseded``: it was uncertain, and the
-    same fault has been reported properly since.
+    ``pending`` counts the repeats nobody has been told of yet. ``superseded``: another group tells the
+    same, and better (a torn report that was repeated whole).
     """
 
     event: Event
@@ -139,21 +139,39 @@ class Group:
         """Boots that are only counted may be one, except where one source's own uptime tells them apart."""
         if not (self.epoch.startswith("#") or occurrence.epoch.startswith("#")):
             return False
-        known_shape = any(shape == occurrence.source[0] for shape, _ in self.voices)
+        known_shape = any(shape == occurrence.source[0] for shape, _, _ in self.voices)
         return not known_shape or occurrence.event.time_source is TimeSource.LINE
+
+    def covers(self, other: Group) -> bool:
+        """True where the other, undated one is of the same moments by the kernel's own clock."""
+        return self.ticks == "date" and not self.superseded and self.is_told_again_by(other.first)
+
+    def absorb(self, other: Group) -> None:
+        for source, voice in other.voices.items():
+            self.voices.setdefault(source, voice)
+        self.event = replace(_better(self.event, other.event), count=self._total())
+        other.superseded = True
 
     def add(self, occurrence: Occurrence) -> int:
         """Count it in; the answer is how many more there are now than before."""
         before = self._total()
-        voice, count = self.voices.get(occurrence.source), occurrence.event.count
+        source, count = self._speaker(occurrence), occurrence.event.count
+        voice = self.voices.get(source)
         if voice is None:
-            self.voices[occurrence.source] = _Voice(count, counted=not occurrence.echo)
+            self.voices[source] = _Voice(count, counted=not occurrence.echo)
         elif not occurrence.echo:
             voice.count += count if voice.counted else count - 1
             voice.counted = True
         self._stretch(occurrence)
         self.event = replace(_better(self.event, occurrence.event), count=self._total())
         return self.event.count - before
+
+    def _speaker(self, occurrence: Occurrence) -> Source:
+        """Whose count it adds to. A "repeated" notice speaks for the lines before it, which look different."""
+        if occurrence.repeat and occurrence.source not in self.voices:
+            shape = occurrence.source[0]
+            return next((one for one in self.voices if one[0] == shape), occurrence.source)
+        return occurrence.source
 
     def become(self, occurrence: Occurrence) -> int:
         """The loss gets its number: one event, known by its XID from here on."""
@@ -240,6 +258,14 @@ class Coalescer:
                 waiting.append(group)
         self._untold = waiting
         return told
+
+    def reconcile(self) -> None:
+        """At the end of a capture: an uptime nobody could date may be that of a record found only later."""
+        for groups in self._groups.values():
+            for group in [group for group in groups if group.ticks == "uptime"]:
+                twin = next((one for one in groups if one is not group and one.covers(group)), None)
+                if twin is not None:
+                    twin.absorb(group)
 
     def _find(self, occurrence: Occurrence, key: Key) -> Group | None:
         window = INIT_WINDOW_SECONDS if occurrence.event.kind is EventKind.DRIVER_FAULT else WINDOW_SECONDS

@@ -69,6 +69,10 @@ def open_dmesg(line: str, context: LogContext, clock: RelativeClock, *, trusted:
         host = None if journal is None else journal["host"]
         text = text if journal is None else journal["text"]
         return since_boot(text, uptime, context, trusted=trusted, shape=Shape.DMESG, host=host)
+    iso = _ISO.match(line)
+    if iso is not None:
+        moment = timestamps.from_iso(iso["stamp"], context.tz)
+        return dated(iso["text"], moment, context, trusted=trusted, shape=Shape.DMESG_ISO)
     found = _dated(line, context, clock)
     if found is not None:
         moment, text = found
@@ -78,10 +82,7 @@ def open_dmesg(line: str, context: LogContext, clock: RelativeClock, *, trusted:
 
 
 def _dated(line: str, context: LogContext, clock: RelativeClock) -> tuple[float | None, str] | None:
-    """(epoch seconds or None, body) of a line with a date of dmesg's; None for another line."""
-    if line[:1] != "[":
-        iso = _ISO.match(line)
-        return None if iso is None else (timestamps.from_iso(iso["stamp"], context.tz), iso["text"])
+    """(epoch seconds or None, body) of a line with a bracketed date of dmesg's; None for another line."""
     full = _CTIME.match(line)
     if full is not None:
         moment = timestamps.from_parts(

@@ -8,6 +8,7 @@ syslog lines whose tag is exactly ``kernel`` without a pid; lines that are bare 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from collector.kernel_log import text as texts
 from collector.kernel_log import timestamps
@@ -81,10 +82,11 @@ def _open_line(line: str, context: LogContext, clock: RelativeClock) -> LogRecor
     if priority is not None:
         trusted = _facility_trusted(int(priority["pri"]), context)
         line = priority["rest"]
-    record = _open_new_syslog(line, context, trusted=trusted) or _open_old_syslog(
+    syslog = _open_new_syslog(line, context, trusted=trusted) or _open_old_syslog(
         line, context, trusted=trusted
     )
-    return record or open_dmesg(line, context, clock, trusted=trusted)
+    record = syslog or open_dmesg(line, context, clock, trusted=trusted)
+    return record if priority is None else replace(record, style=f"{record.style} pri")
 
 
 def _facility_trusted(priority: int, context: LogContext) -> bool:
@@ -104,7 +106,7 @@ def _open_new_syslog(line: str, context: LogContext, *, trusted: bool) -> LogRec
         context,
         host=new["host"],
         trusted=trusted and by_kernel,
-        shape=Shape.SYSLOG_DATED,
+        shape=Shape.SYSLOG_NEW,
     )
 
 
@@ -112,22 +114,22 @@ def _open_old_syslog(line: str, context: LogContext, *, trusted: bool) -> LogRec
     """RFC 3164 with its stamp, an ISO stamp, or epoch seconds (``journalctl -o short-unix``)."""
     old = _RFC3164.match(line)
     if old is not None and old["month"] in timestamps.MONTHS:
-        return _open_said(
-            old["rest"], _bsd_moment(old, context), context, trusted=trusted, shape=Shape.SYSLOG
-        )
+        moment = _bsd_moment(old, context)
+        record = _open_said(old["rest"], moment, context, trusted=trusted, shape=Shape.SYSLOG)
+        # journalctl pads the day with a zero, syslog with a blank.
+        return replace(record, style=f"{record.style} 0") if old["day"][0] == "0" else record
     iso = _ISO.match(line)
     if iso is not None:
         rest = iso["rest"]
         if iso["zone"] is not None and iso["weekday"] is None:
-            rest = (
-                f"{iso['zone'][1:]} {rest}"  # a host, after all: only short-full names a zone by its letters
-            )
+            # A host, after all: only ``-o short-full`` names a zone by its letters.
+            rest = f"{iso['zone'][1:]} {rest}"
         moment = timestamps.from_iso(iso["stamp"].replace(" UTC", "Z"), context.tz)
-        return _open_said(rest, moment, context, trusted=trusted, shape=Shape.SYSLOG_DATED)
+        return _open_said(rest, moment, context, trusted=trusted, shape=Shape.SYSLOG_ISO)
     unix = _UNIX.match(line)
     if unix is not None:
         moment = float(unix["seconds"])
-        return _open_said(unix["rest"], moment, context, trusted=trusted, shape=Shape.SYSLOG_DATED)
+        return _open_said(unix["rest"], moment, context, trusted=trusted, shape=Shape.SYSLOG_ISO)
     return None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from collector.kernel_log.coalesce import Occurrence, Source
 from collector.kernel_log.firmware import FirmwareReports
-from collector.kernel_log.record import LogRecord
+from collector.kernel_log.record import LogRecord, Shape
 
 _TURNED_BACK_SECONDS = 5.0
 
@@ -55,7 +55,7 @@ class Host:
 
     def forget_boot(self, shape: str | None = None) -> None:
         """A new boot: of that shape's log, or of all that were seen."""
-        for one in [shape] if shape is not None else list(self.progress):
+        for one in [shape] if shape is not None else list(Shape):
             self.boots[one] += 1
         self.uuids.clear()
 
@@ -64,9 +64,10 @@ class Host:
 
         A log that is printed backwards (``journalctl -r``) is one capture: it never went forward.
         """
-        known = self.progress.setdefault(record.shape, _Progress(record.tick))
+        name = f"{record.shape}:{record.style}"
+        known = self.progress.setdefault(name, _Progress(record.tick))
         if record.ticks == "received":
-            return record.shape, known.passes
+            return record.shape, name, known.passes
         step = record.tick - known.tick
         if step < -_TURNED_BACK_SECONDS and known.forward:
             known.passes += 1
@@ -74,4 +75,4 @@ class Host:
         elif step != 0:
             known.forward = step > 0
         known.tick = record.tick
-        return record.shape, known.passes
+        return record.shape, name, known.passes

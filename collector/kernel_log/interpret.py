@@ -17,7 +17,7 @@ from collector.kernel_log.context import SOURCE, LogContext
 from collector.kernel_log.dmesg import split_uptime
 from collector.kernel_log.faults import parse_fault
 from collector.kernel_log.hosts import Host, Start
-from collector.kernel_log.opening import Opener, is_dull
+from collector.kernel_log.opening import Opener, is_dull, is_plain
 from collector.kernel_log.record import LogRecord, Opened, Unreadable, canonical_boot_id
 from collector.kernel_log.xid import looks_like_fault, parse_sxid, parse_xid
 from fleet.identity import pci_join_key
@@ -56,9 +56,20 @@ class Interpreter:
         self.records = 0
         """Records whose envelope was readable, of interest or not."""
 
-    def feed(self, raw: bytes, context: LogContext) -> list[Result]:
-        """What one line (without its newline) says. Never raises for any bytes."""
-        if not self._busy and is_dull(raw) and self._goes_on(raw, context) and self._opener.pass_by(raw):
+    def feed(self, raw: bytes, context: LogContext, *, plain: bool | None = None) -> list[Result]:
+        """What one line (without its newline) says. Never raises for any bytes.
+
+        ``plain``: what ``is_plain`` says of a text that this line is a part of, where it has been asked.
+        """
+        if plain is None:
+            plain = is_plain(raw)
+        if (
+            plain
+            and not self._busy
+            and is_dull(raw)
+            and self._goes_on(raw, context)
+            and self._opener.pass_by(raw)
+        ):
             self.records += 1
             return []
         mark = _JOURNAL_BOOT.match(raw[:64].decode("ascii", "replace").strip())

@@ -41,6 +41,7 @@ _WORDS = (
     b"dropped",
 )
 
+_PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\t\r\n"
 # How a line with an envelope of its own begins. dmesg's relative stamps are none: each counts from the last.
 _STAMPED = re.compile(
     rb"<\d{1,3}>|\d{1,4},\d{1,19},|\[ *\d{1,12}\.\d{1,9}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:|"
@@ -48,15 +49,17 @@ _STAMPED = re.compile(
 )
 
 
+def is_plain(block: bytes) -> bool:
+    """True for text without any word that this reader knows, and without bytes that no log should hold."""
+    return not any(word in block for word in _WORDS) and not block.translate(None, _PLAIN_BYTES)
+
+
 def is_dull(raw: bytes) -> bool:
-    """True for a plain, sound line of a log that says nothing this reader knows. Most lines are.
+    """True for a line of ``is_plain`` text that need not be read: sound, and of no interest. Most lines are.
 
     False is always safe: the line is then read in full.
     """
-    for word in _WORDS:
-        if word in raw:
-            return False
-    if len(raw) > MAX_LINE_BYTES or not raw.isascii() or not raw.decode("ascii").isprintable():
+    if len(raw) > MAX_LINE_BYTES:
         return False
     return _is_dull_json(raw) if raw[:1] == b"{" else _STAMPED.match(raw) is not None
 

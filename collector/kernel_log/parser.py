@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import BinaryIO
 
 from collector.kernel_log.coalesce import Coalescer, Group, Occurrence
 from collector.kernel_log.context import SOURCE, ContextSource, LogContext, resolve
 from collector.kernel_log.interpret import Interpreter, Result
-from collector.kernel_log.physical import split_lines
+from collector.kernel_log.opening import is_plain
+from collector.kernel_log.physical import file_blocks, split_blocks
 from fleet.observations import Event, Problem, ProblemReason, Reading, TimeSource
 
 PROBLEM_INTERVAL_SECONDS = 60.0
@@ -24,14 +26,26 @@ def read_kernel_log(data: bytes, context: LogContext) -> Reading:
     ``data`` may be gzip-compressed, as rotated logs are. ``ok`` is False only if there was something and none
     of it could be read. Never raises for any bytes.
     """
-    return read_kernel_log_lines(split_lines(data), context)
+    return _read_blocks(split_blocks(data), context)
 
 
-def read_kernel_log_lines(lines: Iterable[bytes], context: LogContext) -> Reading:
-    """As ``read_kernel_log``, from lines without their newline: memory grows with what is found in them."""
+def read_kernel_log_file(file: BinaryIO, context: LogContext) -> Reading:
+    """As ``read_kernel_log``, from an open file: memory grows with what is found, not with the file.
+
+    OSError is the caller's.
+    """
+    return _read_blocks(file_blocks(file), context)
+
+
+def _read_blocks(blocks: Iterable[bytes], context: LogContext) -> Reading:
     batch = _Batch(context)
-    for line in lines:
-        batch.take(batch.interpreter.feed(line, context))
+    feed = batch.interpreter.feed
+    for block in blocks:
+        plain = is_plain(block)
+        for line in block.split(b"\n"):
+            results = feed(line, context, plain=plain)
+            if results:
+                batch.take(results)
     batch.take(batch.interpreter.expire(context, everything=True))
     return batch.finish()
 
@@ -56,6 +70,7 @@ class _Batch:
                 self._groups.append(group)
 
     def finish(self) -> Reading:
+        self._coalescer.reconcile()
         told = [g for g in self._groups if not g.superseded and not self.interpreter.is_foreign(g.event)]
         events = [self._dated(group) for group in told]
         ok = self.interpreter.records > 0 or not self._problems
@@ -151,4 +166,4 @@ class KernelLogParser:
         return True
 
 
-__all__ = ["SOURCE", "KernelLogParser", "read_kernel_log", "read_kernel_log_lines"]
+__all__ = ["SOURCE", "KernelLogParser", "read_kernel_log", "read_kernel_log_file"]

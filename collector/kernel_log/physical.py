@@ -11,11 +11,14 @@ import io
 import re
 import zlib
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from collector.kernel_log.text import MAX_LINE_BYTES
 
 _GZIP = b"\x1f\x8b"
-_MAX_READ_BYTES = 16 * 1024 * 1024  # a bomb is one long line: it is refused piece by piece
+_BLOCK_BYTES = 64 * 1024
+_MAX_CARRIED_BYTES = 16 * 1024 * 1024
+_UNREADABLE = _GZIP + b"\x00" * 8
 _FRAME = re.compile(rb"(\d{1,6}) (?=<\d{1,3}>)")
 _EVENT_STREAM = re.compile(r"data: ?(?=\{)")
 _OPENS = re.compile(r"\[? ?\{|\}, ?\{")
@@ -24,24 +27,58 @@ _ENDS = re.compile(r"[\]}][\]},\s]*")
 _ELEMENT = re.compile(r"-?\d[\d., ]*\]?,?|\]?,?")
 
 
-def split_lines(data: bytes) -> Iterator[bytes]:
-    """The lines of a capture without their newline, one at a time; of a gzip file those of its content.
+def split_blocks(data: bytes) -> Iterator[bytes]:
+    """A capture in pieces that end where a line ends, without that newline; of a gzip file, its content."""
+    return file_blocks(io.BytesIO(data))
 
-    A damaged or cut gzip file gives the lines before the damage, then one that nobody can read.
+
+def file_blocks(file: BinaryIO) -> Iterator[bytes]:
+    """As ``split_blocks``, from a file as it is read. A line without end is given up piece by piece.
+
+    A damaged or cut gzip file gives what comes before the damage, then a line that nobody can read.
     """
-    if not data.startswith(_GZIP):
-        start, end = 0, data.find(b"\n")
-        while end >= 0:
-            yield data[start:end]
-            start, end = end + 1, data.find(b"\n", end + 1)
-        yield data[start:]
-        return
-    try:
-        with gzip.open(io.BytesIO(data)) as file:
-            while line := file.readline(_MAX_READ_BYTES):
-                yield line.removesuffix(b"\n")
-    except (OSError, EOFError, zlib.error):
-        yield _GZIP + b"\x00" * 8
+    head = file.read(len(_GZIP))
+    if head == _GZIP:
+        with gzip.open(_Rest(head, file)) as content:
+            yield from _blocks(b"", content)
+    else:
+        yield from _blocks(head, file)
+
+
+class _Rest(io.RawIOBase):
+    """A file whose first bytes have been read already."""
+
+    def __init__(self, head: bytes, file: BinaryIO) -> None:
+        self._head, self._file = head, file
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        head, self._head = self._head, b""
+        return head or self._file.read(size)
+
+
+def _blocks(carried: bytes, file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
+    while True:
+        try:
+            chunk = file.read(_BLOCK_BYTES)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            yield from (carried, _UNREADABLE)
+            return
+        if not chunk:
+            break
+        whole, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            yield carried + whole
+            carried = rest
+        elif len(carried) > _MAX_CARRIED_BYTES:
+            yield carried
+            carried = chunk
+        else:
+            carried += chunk
+    if carried:
+        yield carried
 
 
 def split_frames(raw: bytes) -> list[bytes]:

@@ -21,8 +21,10 @@ class Shape(StrEnum):
     DMESG = "dmesg"
     DMESG_JSON = "dmesg-json"
     DMESG_DATED = "dmesg-dated"
+    DMESG_ISO = "dmesg-iso"
     SYSLOG = "syslog"
-    SYSLOG_DATED = "syslog-dated"
+    SYSLOG_ISO = "syslog-iso"
+    SYSLOG_NEW = "syslog-5424"
     BARE = "bare"
 
 
@@ -33,7 +35,8 @@ class LogRecord:
     ``tick`` is what time windows are measured by, and comparable only within one ``ticks`` domain: an
     uptime stamp orders records even when nobody knows the date. ``uptime``: the kernel's own stamp, in
     seconds, wherever the record carries it. ``bare``: the line had no envelope. ``continued``: a later line
-    of the record before, which had embedded newlines.
+    of the record before, which had embedded newlines. ``style``: what else tells one logger's lines of that
+    shape from another's.
     """
 
     text: str
@@ -43,6 +46,7 @@ class LogRecord:
     ticks: str
     trusted: bool
     shape: Shape
+    style: str = ""
     host: str | None = None
     boot_id: str | None = None
     sequence: int | None = None
@@ -105,6 +109,7 @@ def dated(
         host=host_name(host),
         boot_id=boot_id,
         uptime=uptime,
+        style="" if uptime is None else "uptime",
     )
 
 
