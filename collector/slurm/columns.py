@@ -147,7 +147,9 @@ def _read_ruled(
     for line in lines:
         cells = {name: line[a:b].strip() for name, (a, b) in zip(header.columns, spans, strict=True)}
         if all(check(cells[name]) for name, check in checks.items() if name in cells):
-            table.rows.append(cells)
+            cut = {name for name in cells if name not in checks and cells[name].endswith("+")}
+            table.cut += 1 if cut else 0
+            table.rows.append({name: cell for name, cell in cells.items() if name not in cut})
         elif line.strip():
             table.skipped.append(line)
 

@@ -6,7 +6,7 @@ The 22.05 form was read from real clusters of 22.05.8, the later one from stored
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from collector.slurm import values
@@ -21,18 +21,18 @@ from collector.slurm.jobs import (
     time_left,
     wait_status,
 )
-from collector.slurm.json_items import Json, is_record
+from collector.slurm.json_items import Json
 from collector.slurm.records import Findings, gpu_use
 from collector.slurm.states import job_state_from_list, unknown_job_words
 from fleet.observations import ProblemReason
 from fleet.scheduler import JobRecord
 
 
-def read_jobs(items: Sequence[Any], found: Findings, *, now: float) -> None:
+def read_jobs(items: Iterable[Any], found: Findings, *, now: float) -> None:
     """One record per item; an item that cannot be used is counted and costs no other."""
     unusable = 0
     for item in items:
-        if not is_record(item) or not values.count(item.get("job_id")):
+        if not isinstance(item, dict) or not values.count(item.get("job_id")):
             unusable += 1
             continue
         _read_job(item, found, now)

@@ -7,12 +7,12 @@ documented shapes. Unknown fields are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from collector.slurm import values
 from collector.slurm.gres import Gpus, parse_gres
-from collector.slurm.json_items import Json, is_record
+from collector.slurm.json_items import Json
 from collector.slurm.records import Findings, build_node
 from collector.slurm.states import NodeStates, from_list
 from fleet.identity import is_node_name
@@ -20,12 +20,12 @@ from fleet.observations import ProblemReason
 from fleet.scheduler import Reason
 
 
-def read_nodes(items: Sequence[Any], found: Findings) -> None:
+def read_nodes(items: Iterable[Any], found: Findings) -> None:
     """One record per item; an item that cannot be used is counted and costs no other."""
     unusable = 0
     for item in items:
-        name = item.get("name") if is_record(item) else None
-        if not isinstance(name, str) or not is_node_name(name):
+        name = item.get("name") if isinstance(item, dict) else None
+        if not isinstance(item, dict) or not isinstance(name, str) or not is_node_name(name):
             unusable += 1
             continue
         _read_node(name, item, found)
@@ -37,7 +37,7 @@ def _read_node(name: str, item: Json, found: Findings) -> None:
     states = states_of(item.get("state"), item.get("state_flags"))
     if not values.words(item.get("state")):
         found.problem(ProblemReason.UNREADABLE, f"{name}: it has no state", node=name)
-    free = values.count(item.get("free_mem", item.get("free_memory")))
+    free = values.count(item.get("free_memory") if item.get("free_mem") is None else item["free_mem"])
     found.add_node(
         build_node(
             found,

@@ -6,13 +6,12 @@ later) follow the documented shapes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from collector.slurm import values
 from collector.slurm.gres import NO_GPUS, Gpus, parse_gres
 from collector.slurm.jobs import WAITING, JobIdentity, has_ended, identity, kind_of, time_left
-from collector.slurm.json_items import Json, is_record
+from collector.slurm.json_items import Json
 from collector.slurm.json_jobs import exit_of_json
 from collector.slurm.records import Findings, gpu_use
 from collector.slurm.runs import Run, merge_runs
@@ -23,10 +22,10 @@ from fleet.scheduler import JobRecord
 
 def is_accounting(item: Any) -> bool:
     """Accounting nests the state; squeue and scontrol have ``job_state``."""
-    return is_record(item) and item.get("job_state") is None and isinstance(item.get("state"), dict)
+    return isinstance(item, dict) and item.get("job_state") is None and isinstance(item.get("state"), dict)
 
 
-def read_jobs(items: Sequence[Json], found: Findings, *, now: float) -> None:
+def read_jobs(items: list[Json], found: Findings, *, now: float) -> None:
     """One record per job; an item without a job id is counted and costs no other."""
     accounted = any(_gpu_entries(_part(item, "tres").get("allocated")) for item in items)
     steps: dict[tuple[str, str], str] = {}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from collector.slurm import json_jobs, json_nodes, json_sacct, scontrol_text, sdiag, tables
 from collector.slurm.blocks import BlockKind, blocks
-from collector.slurm.json_items import decode_lists
+from collector.slurm.json_items import decode_records
 from collector.slurm.records import Findings
 from fleet.observations import ProblemReason, Reading
 
@@ -33,8 +34,13 @@ _HINTS = (
     ("PARTITION", "a summary does not say which node is in which state; use sinfo -N -o '%N|%T|%P|%G'"),
     ("PartitionName=", "partitions hold no nodes' states; use scontrol show node"),
 )
-_NOT_FOUND = re.compile(r"^(?:Node \S+ not found|.*Invalid (?:node name|job id) specified)", re.MULTILINE)
-_DENIED = re.compile(r"invalid user id|access/permission denied|permission denied", re.IGNORECASE)
+_NOT_FOUND = re.compile(
+    r"^(?:Node \S+ not found|Unable find requested URL|.*Invalid (?:node name|job id) specified)",
+    re.MULTILINE,
+)
+_DENIED = re.compile(
+    r"^authentication failure|invalid user id|access/permission denied|permission denied", re.IGNORECASE
+)
 _CLUSTER = re.compile(r"^CLUSTER: \S+\s*$")
 _PING = re.compile(r"^Slurmctld\([^)]*\) at (\S+) (?:is|are) (UP|DOWN)\s*$", re.MULTILINE)
 _JSON_START = re.compile(r"^(?:(?<=(\n)\n))?\{(?=\s*\")", re.MULTILINE)
@@ -60,10 +66,11 @@ def _read_whole_document(data: bytes, found: Findings, *, now: float) -> bool:
     """One sound JSON document, the usual case, by the fast decoder. False: look closer."""
     if data[:64].lstrip()[:1] != b"{":
         return False
-    lists = decode_lists(data)
-    if lists is not None:
-        _read_document(lists, found, now=now)
-    return lists is not None
+    records = decode_records(data)
+    if records is not None:
+        _read_errors(records.errors, found, empty=not records)
+        _read_list(records.kind, records, found, now=now)
+    return records is not None
 
 
 def _read_parts(text: str, found: Findings, *, now: float) -> None:
@@ -159,15 +166,8 @@ def _read_document(document: Any, found: Findings, *, now: float) -> None:
     kind = next((key for key in ("nodes", "sinfo", "jobs") if isinstance(document.get(key), list)), None)
     items = document[kind] if kind else []
     _read_errors(document.get("errors"), found, empty=not items)
-    if kind == "nodes":
-        json_nodes.read_nodes(items, found)
-    elif kind == "sinfo":
-        json_nodes.read_grouped(items, found)
-    elif kind == "jobs":
-        accounting = [item for item in items if json_sacct.is_accounting(item)]
-        json_sacct.read_jobs(accounting, found, now=now)
-        queue = [item for item in items if not json_sacct.is_accounting(item)] if accounting else items
-        json_jobs.read_jobs(queue, found, now=now)
+    if kind is not None:
+        _read_list(kind, items, found, now=now)
     elif isinstance(document.get("statistics"), dict):
         sdiag.read_json(document["statistics"], found, now=now)
     elif isinstance(document.get("pings"), list):
@@ -177,6 +177,26 @@ def _read_document(document: Any, found: Findings, *, now: float) -> None:
         found.fail(
             ProblemReason.UNREADABLE, f"JSON without nodes, sinfo or jobs; its keys are {keys or 'none'}"
         )
+
+
+def _read_list(kind: str, items: Iterable[Any], found: Findings, *, now: float) -> None:
+    if kind == "nodes":
+        json_nodes.read_nodes(items, found)
+    elif kind == "sinfo":
+        json_nodes.read_grouped(list(items), found)
+    else:
+        accounting: list[Any] = []
+        json_jobs.read_jobs(_without_accounting(items, accounting), found, now=now)
+        json_sacct.read_jobs(accounting, found, now=now)
+
+
+def _without_accounting(items: Iterable[Any], accounting: list[Any]) -> Iterator[Any]:
+    """The jobs of squeue and scontrol one by one; those of sacct, to be seen whole, are put aside."""
+    for item in items:
+        if json_sacct.is_accounting(item):
+            accounting.append(item)
+        else:
+            yield item
 
 
 def _pings(items: list[Any]) -> list[tuple[str, bool]]:

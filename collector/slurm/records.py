@@ -72,7 +72,7 @@ class Findings:
     def hosts(self, value: object, what: str) -> tuple[str, ...]:
         """A host list (text or list of names) to names; an unreadable one is a problem and no name."""
         text = ",".join(item for item in value if isinstance(item, str)) if isinstance(value, list) else value
-        if not isinstance(text, str):
+        if not text or not isinstance(text, str):
             return ()
         try:
             return expand(text)

@@ -57,10 +57,10 @@ def number(value: object) -> float | None:
     if isinstance(value, dict):
         if value.get("infinite") or not value.get("set", "number" in value):
             return None
-        return number(value.get("number"))
+        value = value.get("number")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    if not math.isfinite(value) or value in _SENTINELS:
+        return None  # also an object in an object
+    if value in _SENTINELS or not math.isfinite(value):
         return None
     return float(value)
 

@@ -74,7 +74,7 @@ def test_what_a_node_is(name: str, node: str, state: NodeState, owner: Owner) ->
     assert (found.state, found.owner) == (state, owner)
 
 
-@pytest.mark.parametrize("folder", ["06_requeuehold", "08_array", "17_job_states"])
+@pytest.mark.parametrize("folder", ["06_requeuehold", "08_array", "17_job_states", "captured"])
 def test_jobs_of_22_05_in_text_and_json(folder: str) -> None:
     text, jsons = read(f"22.05/{folder}/scontrol_jobs.txt"), read(f"22.05/{folder}/squeue.json")
 
