@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.requirements import require_slurm
 from tests.support.deployment import Deployment
 from tests.support.fake_exporter import Exchange, FakeExporter, fake_exporter
 from tests.support.minislurm import MiniSlurm
 from tests.support.processes import wait_until
+from tests.support.requirements import require_slurm
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 

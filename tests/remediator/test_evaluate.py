@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from collector.alertmanager.subject import by_name, resolve_node
 from collector.encode import event_from_dict
 from fleet.observations import Event, EventKind, RecoveryAction
-from collector.alertmanager.subject import by_name, resolve_node
 from remediator.casebook import event_payload
 from tests.support.rig import Rig
 
