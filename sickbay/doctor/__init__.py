@@ -1,5 +1,10 @@
-"""A live self-check that changes nothing: rights, reachability, clocks, versions, settings that hurt.
+"""``sickbay doctor``: is everything around the controller as it must be? It looks, and changes nothing.
 
-Each check answers with verdicts; ``run`` gives every one of them a deadline, so that one that hangs holds up
-nobody.
+A check is a small function with a name; it answers with results: ok, warn, fail or unknown, one sentence
+and, unless ok, the next step. ``examine`` runs them side by side, each with a deadline of its own.
 """
+
+from sickbay.doctor.model import Check, Result, Status
+from sickbay.doctor.run import examine
+
+__all__ = ["Check", "Result", "Status", "examine"]

@@ -11,12 +11,11 @@ from remediator.lease import RemainingLease
 from rules.model import Catalogue
 from sickbay.config import Config
 from sickbay.configured import backend_from, exporters_from
-from sickbay.doctor import ledger
+from sickbay.doctor import kubernetes, ledger
 from sickbay.doctor.doors import DoorChecks
 from sickbay.doctor.exporters import ExporterChecks, prometheus_ages
 from sickbay.doctor.house import house
 from sickbay.doctor.inventory import InventoryChecks
-from sickbay.doctor.kubernetes import KubernetesChecks
 from sickbay.doctor.model import Check, Shared
 from sickbay.doctor.slurm import SlurmChecks
 
@@ -34,7 +33,7 @@ def checks_for(config: Config, catalogue: Catalogue, clock: Clock) -> tuple[Chec
         scheduler = slurm.checks()
         seconds = 6 * config.scheduler.slurm.timeout_seconds + 5
     elif config.scheduler.kind == "kubernetes":
-        scheduler = KubernetesChecks(config, clock).checks()
+        scheduler = kubernetes.KubernetesChecks(config, clock).checks()
     inventory = InventoryChecks(config, snapshot, sight, clock, seconds)
     exporters = ExporterChecks(
         config,
@@ -56,6 +55,8 @@ def checks_for(config: Config, catalogue: Catalogue, clock: Clock) -> tuple[Chec
 
 def _observe(config: Config, clock: Clock) -> SchedulerSnapshot:
     """As the service looks. The lease was never won, so the backend refuses every write."""
+    if config.scheduler.kind == "kubernetes":
+        return kubernetes.observe(config, clock)
     return backend_from(config, clock, RemainingLease(clock)).observe()
 
 

@@ -17,6 +17,8 @@ from collector.kubernetes.client import KubernetesClient
 from collector.kubernetes.rights import Role, missing_rights
 from fleet.clock import Clock
 from fleet.errors import BackendError, UnavailableError
+from fleet.scheduler import SchedulerSnapshot
+from remediator.lease import RemainingLease
 from sickbay.config import Config
 from sickbay.doctor.clocks import compare
 from sickbay.doctor.model import Check, Result, Shared, fail, ok, plural, some, unknown, warn
@@ -200,6 +202,24 @@ class KubernetesChecks:
             shown = " ".join(response.text[:200].split())
             raise UnavailableError(f"GET {path}: HTTP {response.status_code}: {shown}")
         return response
+
+
+def observe(config: Config, clock: Clock) -> SchedulerSnapshot:
+    """One look as the service takes it, by a client that may not write and is closed afterwards."""
+    from remediator.backends.kubernetes import KubernetesBackend  # noqa: PLC0415 - a Slurm site needs none
+
+    settings = config.scheduler.kubernetes
+    client = KubernetesClient(
+        load_credentials(settings.kubeconfig, settings.context),
+        clock=clock,
+        timeout_seconds=CALL_SECONDS,
+        max_qps=settings.max_qps,
+        may_act=RemainingLease(clock).require,
+    )
+    try:
+        return KubernetesBackend(client, clock).observe()
+    finally:
+        client.close()
 
 
 def judge_budget(item: Mapping[str, Any]) -> bool | None:
