@@ -167,7 +167,7 @@ class Group:
         return self.event.count - before
 
     def _speaker(self, occurrence: Occurrence) -> Source:
-        """Whose count it adds to. A "repeated" notice speaks for the lines before it, which look different."""
+        """Whose count it adds to. A "repeated" notice speaks for the lines before it, in another style."""
         if occurrence.repeat and occurrence.source not in self.voices:
             shape = occurrence.source[0]
             return next((one for one in self.voices if one[0] == shape), occurrence.source)

@@ -245,6 +245,7 @@ class KmsgReader:
         self._fd: int | None = None
         self._poll = select.poll()
         self._problems = _Problems()
+        self._delivered = False
         self._open()
 
     def read_lines(self, timeout_seconds: float) -> list[bytes]:
@@ -293,8 +294,7 @@ class KmsgReader:
                 break
             except OSError as error:
                 if error.errno == errno.EPIPE:  # overwritten before we read it; the next read goes on
-                    message = "the kernel overwrote records before they were read"
-                    self._problems.add(ProblemReason.PARTIAL, message)
+                    self._tell_lost()
                     continue
                 reason = ProblemReason.PERMISSION_DENIED if _denied(error) else ProblemReason.UNREADABLE
                 self._problems.stand(reason, f"cannot read {self._path}: {error.strerror}")
@@ -302,8 +302,15 @@ class KmsgReader:
                 break
             if not record:
                 break
+            self._delivered = True
             lines.extend(line for line in record.split(b"\n") if line)
         return lines
+
+    def _tell_lost(self) -> None:
+        """Records were overwritten. Between two that were read, their sequence numbers tell how many."""
+        if not self._delivered:
+            message = "the kernel overwrote records before the first one was read"
+            self._problems.add(ProblemReason.PARTIAL, message)
 
 
 def _denied(error: OSError) -> bool:

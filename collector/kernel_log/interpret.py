@@ -211,7 +211,10 @@ class Interpreter:
     def _unknown(self, host: Host, record: LogRecord, context: LogContext) -> list[Result]:
         """A body without a statement: one line of a report of the firmware's, perhaps."""
         event = host.firmware.take(record.text)
-        return [] if event is None else self._sighting(host, event, record, context, echo=False)
+        if event is None:
+            return []
+        echo = event.kind is EventKind.MACHINE_CHECK  # EDAC prints the error itself, with its count
+        return self._sighting(host, event, record, context, echo=echo)
 
     def _learn(self, host: Host, statement: Statement | None, record: LogRecord, context: LogContext) -> None:
         """What a line tells about devices without reporting a fault."""
@@ -224,8 +227,11 @@ class Interpreter:
     def _sighting(
         self, host: Host, event: Event, record: LogRecord, context: LogContext, *, echo: bool
     ) -> list[Result]:
-        if event.kind in (EventKind.GPU_LOST, EventKind.DRIVER_FAULT) and event.pci is not None:
-            host.last_device_fault = record
+        if event.kind in (EventKind.GPU_LOST, EventKind.DRIVER_FAULT):
+            known_fault, host.last_device_fault = host.last_device_fault, record
+            nameless = echo and event.pci is None and known_fault is not None
+            if nameless and known_fault is not None and _within(known_fault, record, WINDOW_SECONDS):
+                return []
         if event.kind is EventKind.PCIE_AER:
             host.last_aer = (record, event.fatal)
             if event.pci in host.foreign:

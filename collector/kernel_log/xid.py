@@ -19,14 +19,14 @@ _XID = re.compile(
     re.S | re.A,
 )
 _SXID = re.compile(
-    r"nvidia-nvswitch\d{1,4}: SXid \((?P<device>[0-9A-Fa-f:.PCI]{5,24})\): "
+    r"nvidia-nvswitch\d{0,4}: SXid \((?P<device>[0-9A-Fa-f:.PCI]{5,24})\): "
     r"(?P<code>[^\s,(]{1,40})(?P<tail>.*)",
     re.S | re.A,
 )
 _STARTS_LIKE_XID = re.compile(r"NVRM: Xid\b")
-_STARTS_LIKE_SXID = re.compile(r"nvidia-nvswitch\d{1,4}: SXid\b")
+_STARTS_LIKE_SXID = re.compile(r"nvidia-nvswitch\d{0,4}: SXid\b")
 _LOOKS_LIKE = re.compile(r"NVRM:\s*Xid\b|\bSXid \(|NVRM: .{0,64}fallen off the bus", re.S)
-_BEGINS = re.compile(r"NVRM: Xid \(|nvidia-nvswitch\d{1,4}: SXid \(", re.A)
+_BEGINS = re.compile(r"NVRM: Xid \(|nvidia-nvswitch\d{0,4}: SXid \(", re.A)
 MAX_CODE = 99_999
 """Codes have up to three digits (XID) or five (SXID); a longer number is no code."""
 
@@ -43,11 +43,12 @@ _TEXT_START = re.compile(
 _OTHER_TEXT_START = re.compile(r"[A-Z0-9]")
 _MAX_NAME_CHARS = 256
 _NVLINK = re.compile(
-    r"NVLink: (?P<severity>[Nn]on-?[Ff]atal|[Ff]atal)?.{0,80}?\blink (?P<link>-?\d{1,3}) ?"
+    r"NVLink: (?P<severity>(?i:Non-?fatal|Fatal))?.{0,80}?\blink (?P<link>-?\d{1,3}) ?"
     r"(?:\((?P<words>[^)]{0,256}))?"
 )
 _NVLINK5 = re.compile(
-    r"(?P<unit>[A-Z][A-Z0-9_]{1,40}) +(?P<severity>Fatal|Non-?fatal) +XC\d +i\d +Link +(?P<link>-?\d{1,3})"
+    r"(?P<unit>[A-Z][A-Z0-9_]{1,40}) +(?P<severity>(?i:Fatal|Non-?fatal))(?: +XC\d)?(?: +i\d)? +"
+    r"Link +(?P<link>-?\d{1,3})"
     r"(?: +\((?P<words>[^)]{0,256}))?"
 )
 _WORD = re.compile(r"0x[0-9a-f]{1,16}", re.A)
@@ -66,7 +67,7 @@ _RECOVERY_ACTIONS = {
     4: RecoveryAction.DRAIN_AND_RESET,
     5: RecoveryAction.RECOVER_IMEX_DOMAIN,
 }
-_SXID_TAIL = re.compile(r", (?P<severity>Non-fatal|Fatal)\b(?:, Link (?P<link>-?\d{1,3})\b)?", re.A)
+_SXID_TAIL = re.compile(r", (?P<severity>(?i:Non-?fatal|Fatal))\b(?:, Link (?P<link>-?\d{1,3})\b)?", re.A)
 _SXID_MORE = re.compile(r", (?:Severity \d|Data \{)")
 
 
@@ -194,4 +195,6 @@ def parse_sxid(text: str) -> Statement | None:
     if details is None:
         return Sighting(event, echo=_SXID_MORE.match(tail) is not None)
     link = int(details["link"]) if details["link"] is not None else -1
-    return Sighting(replace(event, fatal=details["severity"] == "Fatal", link=link if link >= 0 else None))
+    return Sighting(
+        replace(event, fatal=details["severity"].lower() == "fatal", link=link if link >= 0 else None)
+    )
