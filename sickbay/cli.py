@@ -188,7 +188,7 @@ def _explain(error: SickbayError) -> int:
 
 
 def _usage_line(error: typer.TyperException) -> str:
-    message = error.format_message()
+    message = error.format_message().replace("Value error, ", "")  # pydantic's prefix says nothing
     if "\n" in message:  # a group without a command says its whole help
         return message
     if not message.strip():  # its help is printed already

@@ -98,6 +98,11 @@ class TestFrame:
         ("args", "line"),
         [
             (["nodse"], "sickbay: No such command 'nodse'. Did you mean 'nodes'?"),
+            (
+                ["exporter", "nope"],
+                "sickbay exporter: Invalid value for 'scheduler': 'nope' is not one of 'slurm', 'kubernetes'"
+                "; see 'sickbay exporter --help'",
+            ),
             (["--nope"], "sickbay: No such option: --nope; see 'sickbay --help'"),
             (["why"], "sickbay why: Missing argument 'NODE'; see 'sickbay why --help'"),
             (["hold", "n01"], "sickbay hold: Missing option '--reason'; see 'sickbay hold --help'"),
