@@ -132,24 +132,26 @@ class SlurmClient:
         return self._version
 
     def _expect_data(self, argv: Sequence[str]) -> bytes:
-        answer = self._run(argv)
+        answer = self._run(argv, self._timeout, well=logging.DEBUG)
         if answer.kind is AnswerKind.OK:
             return answer.stdout
         error = _ERRORS.get(answer.kind, UnavailableError)
         raise error(f"{_what(argv)}: {answer.text}")
 
-    def _run(self, argv: Sequence[str], timeout_seconds: float | None = None) -> Answer:
+    def _run(self, argv: Sequence[str], timeout_seconds: float, *, well: int = logging.INFO) -> Answer:
+        """``well``: how loud to tell of a call that succeeded; polling, all day, is nothing to tell."""
         started = self._clock.monotonic()
         kind = "failed"
         try:
-            deadline = self._timeout if timeout_seconds is None else timeout_seconds
-            done = self._runner(argv, env=self._env, timeout_seconds=deadline)
+            done = self._runner(argv, env=self._env, timeout_seconds=timeout_seconds)
             answer = classify(done.rc, done.stdout, done.stderr)
             kind = answer.kind.value
             return answer
         finally:
             took = self._clock.monotonic() - started
-            _LOG.info("slurm: %s -> %s in %.3f s", shlex.join(argv)[:_SHOWN_ARGUMENTS], kind, took)
+            level = well if kind == AnswerKind.OK.value else logging.INFO
+            what = shlex.join(argv)[:_SHOWN_ARGUMENTS]
+            _LOG.log(level, "slurm: %s -> %s in %.3f s", what, kind, took)
 
 
 def _what(argv: Sequence[str]) -> str:

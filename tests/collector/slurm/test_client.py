@@ -122,12 +122,19 @@ def test_reads_are_limited_and_actions_have_their_own_lane() -> None:
     assert len(recorder.calls) == 3
 
 
-def test_every_command_is_logged_with_its_outcome(caplog: pytest.LogCaptureFixture) -> None:
+def test_writes_and_failures_are_logged_with_their_outcome(caplog: pytest.LogCaptureFixture) -> None:
+    """Reads that succeed, several a minute for ever, only where debugging is asked for."""
     caplog.set_level(logging.INFO, logger="collector.slurm.client")
 
     client(Recorder(says(b"x"))).act(["scontrol", "update", "NodeName=n1", "Reason=two words"])
+    client(Recorder(says(b"x"))).read(["squeue"])
+    with pytest.raises(UnavailableError):
+        client(Recorder(says(b"", "sinfo: error: something new", rc=1))).read(["sinfo"])
 
-    assert "scontrol update NodeName=n1 'Reason=two words' -> ok in 0.000 s" in caplog.text
+    assert [record.getMessage() for record in caplog.records] == [
+        "slurm: scontrol update NodeName=n1 'Reason=two words' -> ok in 0.000 s",
+        "slurm: sinfo -> other in 0.000 s",
+    ]
 
 
 def test_each_version_gets_one_consistent_call() -> None:
