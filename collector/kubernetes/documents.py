@@ -64,6 +64,7 @@ _NEXT = re.compile(r"^[{\[]", re.MULTILINE)
 _SPACE = re.compile(r"\s*")
 _CUT_LITERAL = re.compile(r"(?:-|t|tr|tru|f|fa|fal|fals|n|nu|nul)?\Z")
 _SHOWN = 200
+_LOOKED_AT = 8_000_000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +91,19 @@ class Nothing:
 
 @dataclass(slots=True)
 class Documents:
-    """Iterate once. ``doubled``: keys that stood twice in one object; of those the last value counts."""
+    """Iterate once. ``doubled``: keys that stood twice in one object; of those the last value counts.
+
+    Looked for in short texts only: hands and scripts write them, no API server does, and it takes as long
+    again as the decoding.
+    """
 
     text: str
     doubled: dict[str, int] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Document | Fault | Nothing]:
         text = self.text.removeprefix("\ufeff")
-        decoder = json.JSONDecoder(object_pairs_hook=self._object)
+        looks = len(text) <= _LOOKED_AT
+        decoder = json.JSONDecoder(object_pairs_hook=self._object) if looks else json.JSONDecoder()
         position = 0
         while (position := _skip(text, position)) < len(text):
             if text[position] not in "{[":

@@ -316,7 +316,10 @@ def _decode(document: dict[str, Any], kind: type[T], found: _Found, name: str) -
     which = meta.get("name") if isinstance(meta, dict) else None
     known = which if isinstance(which, str) and which else None
     try:
-        decoded = msgspec.json.decode(msgspec.json.encode(_without_nulls(document)), type=kind)
+        try:
+            decoded = msgspec.json.decode(msgspec.json.encode(document), type=kind)
+        except msgspec.ValidationError:  # rare: a null where the API server leaves the field out
+            decoded = msgspec.json.decode(msgspec.json.encode(_without_nulls(document)), type=kind)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError, OverflowError) as error:
         wrong = str(error)
     else:
