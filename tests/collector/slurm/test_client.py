@@ -129,11 +129,13 @@ def test_writes_and_failures_are_logged_with_their_outcome(caplog: pytest.LogCap
     client(Recorder(says(b"x"))).act(["scontrol", "update", "NodeName=n1", "Reason=two words"])
     client(Recorder(says(b"x"))).read(["squeue"])
     with pytest.raises(UnavailableError):
-        client(Recorder(says(b"", "sinfo: error: something new", rc=1))).read(["sinfo"])
+        client(Recorder(says(rc=1, stderr=b"sinfo: error: Unable to contact slurm controller"))).read(
+            ["sinfo"]
+        )
 
     assert [record.getMessage() for record in caplog.records] == [
         "slurm: scontrol update NodeName=n1 'Reason=two words' -> ok in 0.000 s",
-        "slurm: sinfo -> other in 0.000 s",
+        "slurm: sinfo -> unavailable in 0.000 s",
     ]
 
 
