@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ def _metrics(a: Answers) -> Iterator[str]:
 
 def _pools(a: Answers) -> Iterator[str]:
     matches = [f"{{partition: {_text(name)}}}" for name in a.partitions]
-    names = list(a.partitions)
+    names = _pool_names(a.partitions)
     if a.labelled:
         matches, names = [f"{{label: {_text('='.join(GPU_LABEL))}}}"], ["gpu"]
     if not matches:
@@ -134,6 +135,18 @@ def _pools(a: Answers) -> Iterator[str]:
         yield "      max_in_flight: 2             # nodes out because of us at once"
         yield "      max_unavailable_percent: 10  # nodes out for any cause, planned maintenance apart"
         yield "    rate: {max_cordons: 3, window_seconds: 600}"
+
+
+def _pool_names(partitions: tuple[str, ...]) -> list[str]:
+    """A name for each partition's pool: its own, cut to what a pool may be called, and no name twice."""
+    names: list[str] = []
+    for partition in partitions:
+        plain = re.sub(r"[^A-Za-z0-9_.-]", "-", partition).lstrip("_.-")[:50] or "pool"
+        name, number = plain, 2
+        while name in names:
+            name, number = f"{plain}-{number}", number + 1
+        names.append(name)
+    return names
 
 
 def _http(a: Answers) -> Iterator[str]:

@@ -88,7 +88,7 @@ def test_any_answers_make_yaml_that_says_just_that(
     assert [pool["match"]["partition"] for pool in data.get("pools", [])] == partitions
     if prometheus is None:
         assert data["metrics"]["scrape"]["targets"] == [f"{name}:9400" for name in nodes]
-    parse_config(data | {"pools": []})
+    assert len(parse_config(data).pools) == len(partitions)
 
 
 @pytest.fixture
