@@ -93,11 +93,12 @@ class _Voice:
 class Group:
     """One fault and its repeats so far.
 
-    ``pending`` counts the repeats nobody has been told of yet. ``superseded``: another group tells the
-    same, and better (a torn report that was repeated whole).
+    ``known`` is its event without the count; ``event`` has it. ``pending`` counts the repeats nobody has been
+    told of yet. ``superseded``: another group tells the same, and better (a torn report that was repeated
+    whole).
     """
 
-    event: Event
+    known: Event
     last: Event
     first: Occurrence
     epoch: str
@@ -111,15 +112,25 @@ class Group:
     pending_since: float = 0.0
     superseded: bool = False
 
+    @property
+    def event(self) -> Event:
+        return replace(self.known, count=self.total)
+
+    @property
+    def total(self) -> int:
+        if len(self.voices) == 1:
+            return next(iter(self.voices.values())).count
+        return max((voice.count for voice in self.voices.values()), default=0)
+
     def near(self, occurrence: Occurrence, window: float) -> bool:
         return self.ticks == occurrence.ticks and abs(occurrence.tick - self.tick) <= window
 
     def same_log(self, occurrence: Occurrence) -> bool:
-        return self.event.node == occurrence.event.node and self.epoch == occurrence.epoch
+        return self.known.node == occurrence.event.node and self.epoch == occurrence.epoch
 
     def is_told_again_by(self, occurrence: Occurrence) -> bool:
         """True where it is of this very moment. One of the two may not know the node or the boot."""
-        event, other = self.event, occurrence.event
+        event, other = self.known, occurrence.event
         if occurrence.ticks == "received" or (
             None not in (event.node, other.node) and event.node != other.node
         ):
@@ -149,12 +160,12 @@ class Group:
     def absorb(self, other: Group) -> None:
         for source, voice in other.voices.items():
             self.voices.setdefault(source, voice)
-        self.event = replace(_better(self.event, other.event), count=self._total())
+        self.known = _better(self.known, other.known)
         other.superseded = True
 
     def add(self, occurrence: Occurrence) -> int:
         """Count it in; the answer is how many more there are now than before."""
-        before = self._total()
+        before = self.total
         source, count = self._speaker(occurrence), occurrence.event.count
         voice = self.voices.get(source)
         if voice is None:
@@ -163,8 +174,8 @@ class Group:
             voice.count += count if voice.counted else count - 1
             voice.counted = True
         self._stretch(occurrence)
-        self.event = replace(_better(self.event, occurrence.event), count=self._total())
-        return self.event.count - before
+        self.known = _better(self.known, occurrence.event)
+        return self.total - before
 
     def _speaker(self, occurrence: Occurrence) -> Source:
         """Whose count it adds to. A "repeated" notice speaks for the lines before it, in another style."""
@@ -175,13 +186,10 @@ class Group:
 
     def become(self, occurrence: Occurrence) -> int:
         """The loss gets its number: one event, known by its XID from here on."""
-        self.event, self.first = occurrence.event, occurrence
+        self.known, self.first = occurrence.event, occurrence
         self.voices = {occurrence.source: _Voice(occurrence.event.count, counted=True)}
         self._stretch(occurrence)
         return occurrence.event.count
-
-    def _total(self) -> int:
-        return max((voice.count for voice in self.voices.values()), default=0)
 
     def _stretch(self, occurrence: Occurrence) -> None:
         if occurrence.ticks == self.ticks:
@@ -233,7 +241,7 @@ class Coalescer:
             self._tell_later(lost, occurrence, lost.become(occurrence), now)
             return lost, False
         group = Group(
-            event=occurrence.event,
+            known=occurrence.event,
             last=occurrence.event,
             first=occurrence,
             epoch=occurrence.epoch,

@@ -142,7 +142,8 @@ class Opener:
         return [replace(self._previous, text=text, sequence=None, continued=True)]
 
     def _remember(self, record: LogRecord) -> LogRecord:
-        record = replace(record, text=record.text[:_MAX_BODY_CHARS])
+        if len(record.text) > _MAX_BODY_CHARS:
+            record = replace(record, text=record.text[:_MAX_BODY_CHARS])
         if not record.bare:
             self._above = record
         elif self._above is not None and not self._above.trusted:

@@ -14,6 +14,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff]")
 _KMSG_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 _RSYSLOG_ESCAPE = re.compile(r"#(0[0-3][0-7])")
 _MAX_ODD_SHARE = 0.3
+_PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\t\r"
 
 
 def clean(text: str) -> str:
@@ -45,6 +46,8 @@ def unescape_rsyslog(text: str) -> str:
 
 def is_binary(raw: bytes) -> bool:
     """True when a line is no text at all (a compressed file, say): too many bytes that no log holds."""
+    if raw.isascii() and raw.translate(None, _PLAIN_BYTES) == b"":
+        return False
     text = decode(raw)
     odd = sum(1 for char in text if char == "\ufffd" or (char < " " and char not in "\t\r\x1b"))
     return len(text) > 0 and odd > _MAX_ODD_SHARE * len(text)
