@@ -59,7 +59,7 @@ def _partitions(nodes: tuple[NodeRecord, ...], gpu_nodes: frozenset[str]) -> tup
     """Enough partitions to hold every GPU node, each of them needed; the purest first."""
     members: dict[str, set[str]] = {}
     for node in nodes:
-        for partition in node.partitions:
+        for partition in filter(str.isprintable, node.partitions):
             members.setdefault(partition, set()).add(node.name)
     order = sorted(members, key=lambda name: (len(members[name] - gpu_nodes), -len(members[name]), name))
     chosen: list[str] = []

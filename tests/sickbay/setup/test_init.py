@@ -64,7 +64,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_s
 
 @given(
     cluster=st.from_regex(r"[a-z][a-z0-9-]{0,20}", fullmatch=True),
-    partitions=st.lists(TEXT.filter(lambda t: t.strip() == t), max_size=4, unique=True),
+    partitions=st.lists(TEXT.filter(lambda t: t.strip() == t and t.isprintable()), max_size=4, unique=True),
     nodes=st.lists(st.from_regex(r"n[0-9]{1,4}", fullmatch=True), max_size=5, unique=True),
     prometheus=st.sampled_from([None, "http://prometheus.example:9090", "https://thanos.example/base"]),
     secrets=st.sampled_from([None, "secrets"]),
