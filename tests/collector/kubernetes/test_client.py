@@ -24,7 +24,7 @@ from fleet.errors import (
     RefusedError,
     UnavailableError,
 )
-from fleet.observations import ProblemReason
+from fleet.observations import Allocation, ProblemReason
 from tests.fakes.kubernetes_api import TOKEN, FakeKubernetes, Script, running
 from tests.support.kubernetes_clients import client_of
 
@@ -407,3 +407,33 @@ def test_a_live_look_gives_records_or_a_problem(api: FakeKubernetes, tmp_path: P
     assert not refused.ok
     assert [problem.reason for problem in refused.problems] == [ProblemReason.PERMISSION_DENIED]
     assert not read_live(2.0, kubeconfig=tmp_path / "nowhere").ok
+
+
+@pytest.mark.parametrize(("code", "gpus", "told"), [(200, 2, 0), (403, None, 1), (404, None, 0)])
+def test_a_live_look_asks_for_claims_where_pods_have_some(
+    api: FakeKubernetes, tmp_path: Path, code: int, gpus: int | None, told: int
+) -> None:
+    """Older servers have the API under older versions only, or not at all."""
+    claims = [{"name": "gpus", "resourceClaimName": "c"}]
+    spec = {"nodeName": "w1", "containers": [], "resourceClaims": claims}
+    api.add_pod("p", spec=spec, status={"phase": "Running"})
+    results = [{"driver": "gpu.nvidia.com", "pool": "w1", "device": f"gpu-{index}"} for index in (0, 5)]
+    claim = {
+        "metadata": {"name": "c", "namespace": "default"},
+        "status": {
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "name": "p"}],
+        },
+    }
+    body = json.dumps({"kind": "ResourceClaimList", "metadata": {}, "items": [claim]})
+    if code != 404:
+        refusal = status(code, "resourceclaims is forbidden by a policy", "Forbidden")
+        body = body if code == 200 else refusal
+        api.scripts.append(Script("GET", "/v1beta2/resourceclaims", code=code, body=body))
+
+    reading = read_live(2.0, kubeconfig=api.kubeconfig(tmp_path), clock=api.clock)
+
+    assert [(job.gpus, job.gpu_use.value) for job in reading.jobs] == [(gpus, "claim")]
+    held = [(one.index, one.pods) for one in reading.records if isinstance(one, Allocation)]
+    assert held == ([(0, ("default/p",)), (5, ("default/p",))] if gpus else [])
+    assert [problem.reason for problem in reading.problems] == [ProblemReason.PARTIAL] * told
