@@ -197,8 +197,10 @@ class Evaluator:
             )
             self._note(tx, node, f"{text} ({self._policy.cluster!r}): kept, not used", alert=told)
             return 0, None
-        if self._world.awaits_sight:
-            # Whether we watch this node ourselves is known with the first evaluation of our own.
+        age = self._clock.now() - item.received_at
+        if self._world.awaits_sight and 0 <= age <= self._policy.metrics_stale_seconds:
+            # Whether we watch this node ourselves is known with the first evaluation of our own. If none
+            # comes, Prometheus' eyes are all there are.
             return None
         if not alert.firing:
             self._resolved(tx, node, alert)

@@ -222,3 +222,17 @@ def test_an_alert_that_asks_for_nothing_ends_when_it_was_resolved_long_ago(rig: 
     rig.skip(30)
     assert not findings(rig)
     assert not rig.incidents()
+
+
+def test_an_alert_does_not_wait_for_eyes_that_never_open(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, exporters=True)
+    path = rig.app.metric_path
+    assert path is not None
+    path.run = lambda: False  # type: ignore[method-assign]
+    rig.tick(1)
+    post(rig, alert(rig))
+    rig.tick(40)
+    assert not findings(rig)
+    rig.tick(10)
+    assert len(findings(rig)) == 1
+    rig.close()

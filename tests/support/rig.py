@@ -124,15 +124,22 @@ class Rig:
         *,
         policy: Policy = POLICY,
         nodes: int = 4,
+        gpus: int = 8,
         reboot_seconds: float = 20.0,
         exporters: bool = False,
     ) -> None:
         self.clock = ManualClock()
         self.policy = policy
         self.cluster = SimulatedCluster(
-            clock=self.clock, nodes=nodes, seed=1, busy_share=0.0, reboot_seconds=reboot_seconds
+            clock=self.clock,
+            nodes=nodes,
+            gpus_per_node=gpus,
+            seed=1,
+            busy_share=0.0,
+            reboot_seconds=reboot_seconds,
         )
         self.switch = KillSwitch()
+        self.standby: Application | None = None
         self._exporters = simulated_exporters(self.cluster) if exporters else None
         self._seconds = 0
         self._url = f"sqlite:///{folder / 'ledger.db'}"
@@ -163,14 +170,20 @@ class Rig:
     def restart(self) -> None:
         """What kill -9 and a start leave: the ledger, the scheduler, and nothing of ours in memory."""
         self.store.close()
+        self.standby = None
         self.start()
+
+    def fail_over(self) -> None:
+        """The leader is gone without a word; the standby leads once the lease has run out."""
+        assert self.standby is not None
+        self.app, self.standby = self.standby, None
 
     def submit(self, node: str, **spec: Any) -> str:
         values = {
             "name": "train",
             "user": "u1",
             "nodes": 1,
-            "gpus_per_node": 8,
+            "gpus_per_node": self.cluster.fleet.gpus_per_node,
             "seconds": 36_000.0,
         } | spec
         job = self.cluster.scheduler.submit(JobSpec(**values))
@@ -228,9 +241,21 @@ class Rig:
         self.app.controller.observe()
         path = self.app.metric_path
         self._seconds += 1
-        if path is not None and self._seconds % int(path.interval_seconds) == 0:
+        due = path is not None and self._seconds % int(path.interval_seconds) == 0
+        if path is not None and due:
             path.run()
         self.app.controller.step()
+        if self.standby is not None:
+            self._second_of(self.standby, due=due)
+
+    def _second_of(self, app: Application, *, due: bool) -> None:
+        """As the control loop of a standby: it hears of agents by the store."""
+        app.controller.observe()
+        with self.store.transaction(read_only=True) as tx:
+            app.world.load_contacts(tx.agents())
+        if due and app.metric_path is not None:
+            app.metric_path.run()
+        app.controller.step()
 
     # -- what is there to see
 
