@@ -22,6 +22,8 @@ MAX_WORKLOADS_PER_GPU = 256
 _MAX_CACHED_LABELS = 4096
 _QUOTED_CHARS = 120
 AGENT_GPUS_COMPLETE = "sickbay_agent_gpus_complete"
+_TYPE_WORDS = 4  # "# TYPE name type"
+_UNTYPED = frozenset({"untyped", "unknown"})
 _XID = "gpu_xid_last_code"
 _XID_COUNTS = frozenset({"gpu_xid_window_count", "gpu_xid_errors_total"})
 
@@ -77,6 +79,8 @@ class Body:
         self._entries: dict[str, _Entry] = {}
         self._all_fields: Mapping[str, Field] = load_fields()
         self._known: dict[str, Field | None] = {}
+        self._types: dict[str, str] = {}
+        self._type_told: set[str] = set()
 
     def read(self, data: bytes) -> None:
         """Take all lines. A last line without its line feed is torn: whatever it says is not believed."""
@@ -101,6 +105,8 @@ class Body:
             return
         if text[0] == "#":
             self.header_lines += text.startswith(("# TYPE ", "# HELP ", "# UNIT ", "# EOF"))
+            if text.startswith("# TYPE "):
+                self._note_type(text)
             return
         try:
             line = parse_line(text, openmetrics=self._openmetrics)
@@ -115,6 +121,17 @@ class Body:
             return
         self.sample_lines += 1
         self._take_value(metric, entry, line)
+
+    def _note_type(self, text: str) -> None:
+        """Two types of one metric contradict each other; what we make of it does not depend on either."""
+        words = text.split()
+        if len(words) != _TYPE_WORDS or words[3] in _UNTYPED or self._field(words[2]) is None:
+            return
+        known = self._types.setdefault(words[2], words[3])
+        if known != words[3] and words[2] not in self._type_told:
+            self._type_told.add(words[2])
+            message = f"{words[2]} is declared as {known} and as {words[3][:40]}"
+            self._tally.add(ProblemReason.INCONSISTENT, message, count=1)
 
     def _note_foreign(self, line: Line) -> None:
         """A metric no signal needs: only that it is DCGM's, and blank, is worth a count.
@@ -213,6 +230,12 @@ class Body:
         self.lines_of[number] = self.lines_of.get(number, 0) + 1
         if metric.info:
             return
+        if line.other_unit:
+            unit = "milliseconds" if self._openmetrics else "seconds"
+            message = (
+                f"the timestamp of {line.name} stands in {unit}, which its format does not do: read as such"
+            )
+            self._tally.add(ProblemReason.INCONSISTENT, message, count=1)
         of_instance = metric.per_instance and subject.identity.mig is not None
         value = self._value(metric, line, subject.identity, of_instance=of_instance)
         if value is not None:

@@ -11,9 +11,21 @@ from dataclasses import dataclass
 
 MAX_LINE_CHARS = 64 * 1024
 _EOF = b"# EOF"
+_LOOK_BYTES = 256 * 1024
+# Units, types the classic format does not know, exemplars, seconds with a fraction.
+_OPENMETRICS = re.compile(
+    rb"^# UNIT [^\n]|^# TYPE \S+ (?:info|stateset|unknown|gaugehistogram)\r?$|"
+    rb"^[^#\n][^\n]{0,4096}\} [^ \n]+(?: [0-9.]+)? # \{|^[^#\n][^\n]{0,4096}\} [^ \n]+ \d{9,10}\.\d+\r?$",
+    re.M,
+)
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_PAIR = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]++|\\.)*+)"[ \t]*(,|$)', re.DOTALL)
+_QUOTED_NAME = re.compile(r'[ \t]*"((?:[^"\\]++|\\.)*+)"[ \t]*(?:,|$)', re.DOTALL)
+_PAIR = re.compile(
+    r'[ \t]*(?:([a-zA-Z_][a-zA-Z0-9_]*)|"((?:[^"\\]++|\\.)*+)")[ \t]*='
+    r'[ \t]*"((?:[^"\\]++|\\.)*+)"[ \t]*(,|$)',
+    re.DOTALL,
+)
 # The braces of one line, quotes respected: what the quick way (the last brace) takes for granted.
 _BLOCK = re.compile(r'\{((?:[^"}]++|"(?:[^"\\]++|\\.)*+")*+)\}', re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -24,13 +36,17 @@ Labels = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One sample as printed. ``labels`` is the text between the braces; ``timestamp`` is in epoch seconds."""
+    """One sample as printed. ``labels`` is the text between the braces; ``timestamp`` is in epoch seconds.
+
+    ``other_unit``: it stood there in the other format's unit, which only the number itself shows.
+    """
 
     name: str
     labels: str
     value: float
     value_text: str
     timestamp: float | None
+    other_unit: bool = False
 
 
 class BadLineError(Exception):
@@ -43,6 +59,11 @@ def is_openmetrics(data: bytes) -> bool:
     while at > 0 and data[at - 1 : at] != b"\n":
         at = data.rfind(_EOF, 0, at)
     return at >= 0 and not data[at + len(_EOF) :].partition(b"\n")[0].strip()
+
+
+def looks_like_openmetrics(data: bytes) -> bool:
+    """True for a body without ``# EOF`` that holds what only OpenMetrics has: it was cut off."""
+    return _OPENMETRICS.search(data, 0, _LOOK_BYTES) is not None
 
 
 def split_lines(data: bytes) -> Iterator[str]:
@@ -68,10 +89,15 @@ def parse_line(line: str, *, openmetrics: bool) -> Line:
     else:
         name = line[:brace].rstrip(" \t")
         labels, tail = _split_block(line, brace)
-    if _NAME.fullmatch(name) is None:
+    if not name and brace >= 0 and (quoted := _QUOTED_NAME.match(labels)) is not None:
+        name, labels = quoted[1], labels[quoted.end() :]  # Prometheus 3 quotes a name of other characters
+    elif _NAME.fullmatch(name) is None:
         raise BadLineError("there is no metric name")
     value_text, timestamp = _tail(tail)
-    return Line(name, labels, _number(value_text), value_text, _seconds(timestamp, openmetrics=openmetrics))
+    value = _number(value_text)
+    if timestamp is None:
+        return Line(name, labels, value, value_text, None)
+    return Line(name, labels, value, value_text, *_seconds(timestamp, openmetrics=openmetrics))
 
 
 def parse_labels(text: str) -> Labels:
@@ -82,7 +108,9 @@ def parse_labels(text: str) -> Labels:
         pair = _PAIR.match(text, position, end)
         if pair is None:
             raise BadLineError("its labels are malformed")
-        name, value = pair[1], pair[2]
+        name, value = pair[1] or pair[2], pair[3]
+        if not name:
+            raise BadLineError("its labels are malformed")
         if name in labels:
             raise BadLineError("a label stands there twice")
         labels[name] = _ESCAPE.sub(_unescape, value) if "\\" in value else value
@@ -134,19 +162,26 @@ def _number(text: str) -> float:
     raise BadLineError("its value is no number")
 
 
-def _seconds(text: str | None, *, openmetrics: bool) -> float | None:
-    """OpenMetrics counts seconds, the classic format whole milliseconds."""
-    if text is None:
-        return None
+def _seconds(text: str, *, openmetrics: bool) -> tuple[float, bool]:
+    """OpenMetrics counts seconds, the classic format whole milliseconds; and whether it was the other way.
+
+    No GPU was watched before 2001, and none after the year 3000: such a date is of the other unit.
+    """
     try:
         seconds = _number(text) if openmetrics else int(text) / 1000
     except ValueError as error:
         raise BadLineError("its timestamp is no number") from error
+    if openmetrics and _MILLISECONDS[0] <= seconds < _MILLISECONDS[1]:
+        return seconds / 1000, True
+    if not openmetrics and _SECONDS[0] <= seconds * 1000 < _SECONDS[1]:
+        return seconds * 1000, True
     if not 0 <= seconds < _LATEST_SECONDS:
         raise BadLineError("its timestamp is out of range")
-    return seconds
+    return seconds, False
 
 
+_SECONDS = (1e9, 3.25e10)
+_MILLISECONDS = (1e12, 3.25e13)
 _LATEST_SECONDS = 253_402_300_800.0  # the year 10000
 
 

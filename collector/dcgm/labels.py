@@ -123,7 +123,7 @@ def _first(labels: Labels, *names: str) -> str | None:
 def _host(labels: Labels) -> str | None:
     """The exporter's own host; where that is a pod or missing, ``node`` (ours, or a site's relabelling)."""
     said = _first(labels, *_HOSTS)
-    node = _first(labels, "node")
+    node = _first(labels, "node", "kubernetes_node", "nodename")
     return node if node is not None and (said is None or is_exporter_pod(said)) else said
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from collector.dcgm.body import Body, Workloads, settle
-from collector.dcgm.exposition import is_openmetrics
+from collector.dcgm.capture import unwrap
+from collector.dcgm.exposition import is_openmetrics, looks_like_openmetrics
 from collector.dcgm.fields import FREE_MEMORY, RESERVED_MEMORY
 from collector.dcgm.hosts import place
 from collector.dcgm.labels import Identity
@@ -18,7 +19,6 @@ from collector.signals import SignalTarget
 from fleet.identity import MigInstance
 from fleet.observations import Allocation, ProblemReason, Reading, Sample
 
-_BOM = b"\xef\xbb\xbf"
 _TOTAL = "gpu_memory_total_bytes"
 _USED = "gpu_memory_used_bytes"
 _INFO = "gpu_info"
@@ -72,7 +72,8 @@ def read_dcgm(
     """Read one exposition body of dcgm-exporter (1.x to 4.x, federated or not) or of our own exporters.
 
     ``node``: the scrape target's node; it wins over the body's host label. ``now`` (epoch seconds) dates
-    samples without a timestamp. ``openmetrics``: what the content type says; None looks for ``# EOF``.
+    samples without a timestamp. ``openmetrics``: what the content type says; None looks at the body. ``data``
+    may be compressed with gzip, or UTF-16.
     ``neighbours``: other nodes that have exporters of their own; a body that names one is not ``node``'s.
 
     Samples (base units), then allocations (GPUs that a job or pod holds), then problems. ``ok`` is False when
@@ -95,13 +96,15 @@ def read_dcgm_in_full(
 ) -> DcgmRead:
     """As ``read_dcgm``, with what was covered."""
     tally = Tally(node)
-    data = data.removeprefix(_BOM)
+    data = unwrap(data, tally)
     if data[:64].lstrip()[:1] == b"<":
         tally.add(ProblemReason.UNREADABLE, "this is a web page, not metrics: check the address", count=1)
         return DcgmRead(
             Reading(tally.problems(node), ok=False), _coverage(Body(openmetrics=False, tally=tally), 0)
         )
     complete = is_openmetrics(data)
+    if openmetrics is None and not complete and looks_like_openmetrics(data):
+        openmetrics = True
     body = Body(openmetrics=complete if openmetrics is None else openmetrics, tally=tally)
     body.read(data)
     if openmetrics and not complete:
