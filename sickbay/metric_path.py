@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collector.scrape import TargetReading
 from fleet.clock import Clock
-from fleet.findings import Mode
+from fleet.findings import Finding, Mode
 from remediator.policy import Policy
 from remediator.records import LedgerStore
 from remediator.sight import MetricInbox, MetricSight
@@ -152,8 +152,21 @@ class MetricPath:
             disabled=self._disabled,
         )
         self._state = evaluation.state
+        evaluation = replace(
+            evaluation, findings=tuple(f for f in evaluation.findings if not self._is_whole(f))
+        )
         self._remember(evaluation, now, {finding.id for finding in open_findings})
         return evaluation
+
+    def _is_whole(self, finding: Finding) -> bool:
+        """A GPU that "vanished" while as many report as the scheduler counts on the node was never one of its
+        own: an exporter that spoke of more for a while (another node's, a proxy's) is no lost card.
+        """
+        siblings = finding.evidence.get("siblings")
+        record, _ = self._world.node(finding.node)
+        if not isinstance(siblings, int) or record is None or not record.gpus_total:
+            return False
+        return siblings >= record.gpus_total
 
     def _remember(self, evaluation: MetricEvaluation, now: float, open_ids: set[str]) -> None:
         """When each open finding's signal was last reported, and since when its condition was seen to be

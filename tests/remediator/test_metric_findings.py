@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from collector.scrape import ScrapeTarget, TargetReading
 from fleet.findings import IncidentState, Repair, Response
+from fleet.observations import Reading, Sample
 from fleet.scheduler import SchedulerSnapshot
 from remediator.records import StoredFinding
 from tests.support.rig import POLICY, Rig, bolder
@@ -152,6 +154,43 @@ def test_a_vanished_gpu_is_evidence_while_its_siblings_report(rig: Rig) -> None:
     assert rig.incident().node == "n04"
     rig.run_until(lambda: rig.state() is IncidentState.PROBATION, limit=600)
     assert rig.our_verbs("n04") == ["cordon", "reboot", "uncordon"]
+
+
+@pytest.mark.parametrize(("lost", "found"), [(range(8, 11), []), (range(7, 11), ["gpu-vanished"])])
+def test_gpus_that_were_never_the_nodes_own_do_not_vanish(
+    tmp_path: Path, lost: range, found: list[str]
+) -> None:
+    """An exporter that answers for more GPUs than the node has, and then for its own again: with all eight of
+    them nothing is lost, with seven one of them is.
+    """
+    rig = Rig(tmp_path, exporters=True)
+    gone: set[int] = set()
+
+    def read() -> tuple[TargetReading, ...]:
+        samples = tuple(
+            Sample(
+                node="n04",
+                signal="gpu_temperature_celsius",
+                value=50.0,
+                time=rig.clock.now(),
+                gpu=f"GPU-{index}",
+                index=index,
+                pci=f"0000:{index:02x}:00.0",
+            )
+            for index in range(11)
+            if index not in gone
+        )
+        target = ScrapeTarget("n04", "http://n04:9400/metrics")
+        return (TargetReading(target, Reading(samples), ok=True, duration_seconds=0.0, error=None),)
+
+    path = rig.app.metric_path
+    assert path is not None
+    path._read = read
+    rig.tick(60)
+    gone.update(lost)
+    rig.tick(240)
+    assert sorted({f.finding.rule for f in findings(rig, ended=True)}) == found
+    rig.close()
 
 
 def test_nodes_the_scheduler_does_not_list_are_left_out(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
