@@ -7,6 +7,7 @@ sample more, at their edge).
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ from tests.support.promtool import tool
 pytestmark = pytest.mark.services
 STEP, TICKS = 15.0, 120
 CATALOGUE = load_catalogue()
+#: One fleet in the suite, five with SICKBAY_THOROUGH=1.
+SEEDS = range(5 if os.environ.get("SICKBAY_THOROUGH") else 1)
 GPUS = [Target("n01", f"GPU-{number}") for number in range(6)]
 Values = Mapping[str, list[list[float]]]  # signal -> GPU -> tick; NaN: no sample
 
@@ -140,7 +143,7 @@ def run(folder: Path, values: Values, expected: list[set[tuple[str, str]]]) -> s
     return "" if answer.returncode == 0 else (answer.stdout + answer.stderr)[:3000]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_prometheus_fires_when_the_engine_finds(seed: int, tmp_path: Path) -> None:
     values = fleet(seed)
     # A GPU that goes away interrupts every other condition, where the two differ by their nature.
@@ -151,7 +154,7 @@ def test_prometheus_fires_when_the_engine_finds(seed: int, tmp_path: Path) -> No
     assert run(tmp_path, whole, expected) == ""
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_they_agree_on_what_has_vanished(seed: int, tmp_path: Path) -> None:
     values = {"gpu_temperature_celsius": fleet(seed)["gpu_temperature_celsius"]}
     absent = tuple(rule for rule in CATALOGUE.metric_rules if isinstance(_test(rule), Absence))
