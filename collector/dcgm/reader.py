@@ -141,6 +141,7 @@ class _Assembly:
         self._learn_gpus()
 
     def finish(self) -> DcgmRead:
+        self._check_indexes()
         samples = [*self._samples(), *self._infos()]
         allocations = list(self._allocations())
         gpus: dict[str | None, set[str | int]] = {}
@@ -180,6 +181,15 @@ class _Assembly:
             gpu = GpuRef(uuid=identity.uuid, index=index, pci=pci)
             message = "one GPU has two indexes or two addresses in one body: the first is kept"
             self._tally.add(ProblemReason.INCONSISTENT, message, count=1, gpu=gpu)
+
+    def _check_indexes(self) -> None:
+        """Two GPUs of one index at one time: two machines under one name. A history may have them."""
+        if any(key.time is not None for key in self._body.values):
+            return
+        for (_, index), uuids in self._by_index.items():
+            if len(uuids) > 1:
+                message = f"{len(uuids)} GPUs have the index {index}: two machines under one name?"
+                self._tally.add(ProblemReason.INCONSISTENT, message, count=1, gpu=GpuRef(index=index))
 
     def _place(self, number: int) -> _Place | None:
         """None for a line of another host than the target's."""

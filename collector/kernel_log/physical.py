@@ -6,6 +6,7 @@ RFC 6587 (octet counting).
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import re
@@ -18,6 +19,7 @@ from collector.kernel_log.text import MAX_LINE_BYTES
 _GZIP = b"\x1f\x8b"
 _BLOCK_BYTES = 64 * 1024
 _MAX_CARRIED_BYTES = 16 * 1024 * 1024
+_WIDE = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _UNREADABLE = _GZIP + b"\x00" * 8
 _FRAME = re.compile(rb"(\d{1,6}) (?=<\d{1,3}>)")
 _EVENT_STREAM = re.compile(r"data: ?(?=\{)")
@@ -35,14 +37,41 @@ def split_blocks(data: bytes) -> Iterator[bytes]:
 def file_blocks(file: BinaryIO) -> Iterator[bytes]:
     """As ``split_blocks``, from a file as it is read. A line without end is given up piece by piece.
 
-    A damaged or cut gzip file gives what comes before the damage, then a line that nobody can read.
+    UTF-16 (a shell on Windows redirects so) becomes UTF-8. A damaged or cut gzip file gives what comes before
+    the damage, then a line that nobody can read.
     """
+    carried = b""
+    for chunk in _chunks(file):
+        whole, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            yield carried + whole
+            carried = rest
+        elif len(carried) > _MAX_CARRIED_BYTES:
+            yield carried
+            carried = chunk
+        else:
+            carried += chunk
+    if carried:
+        yield carried
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
     head = file.read(len(_GZIP))
-    if head == _GZIP:
-        with gzip.open(_Rest(head, file)) as content:
-            yield from _blocks(b"", content)
+    if head in _WIDE:
+        decoder = codecs.getincrementaldecoder(_WIDE[head])("replace")
+        while chunk := file.read(_BLOCK_BYTES):
+            yield decoder.decode(chunk).encode("utf-8", "replace")
+    elif head == _GZIP:
+        try:
+            with gzip.open(_Rest(head, file)) as content:
+                while chunk := content.read(_BLOCK_BYTES):
+                    yield chunk
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            yield b"\n" + _UNREADABLE
     else:
-        yield from _blocks(head, file)
+        yield head
+        while chunk := file.read(_BLOCK_BYTES):
+            yield chunk
 
 
 class _Rest(io.RawIOBase):
@@ -57,28 +86,6 @@ class _Rest(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         head, self._head = self._head, b""
         return head or self._file.read(size)
-
-
-def _blocks(carried: bytes, file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
-    while True:
-        try:
-            chunk = file.read(_BLOCK_BYTES)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            yield from (carried, _UNREADABLE)
-            return
-        if not chunk:
-            break
-        whole, newline, rest = chunk.rpartition(b"\n")
-        if newline:
-            yield carried + whole
-            carried = rest
-        elif len(carried) > _MAX_CARRIED_BYTES:
-            yield carried
-            carried = chunk
-        else:
-            carried += chunk
-    if carried:
-        yield carried
 
 
 def split_frames(raw: bytes) -> list[bytes]:

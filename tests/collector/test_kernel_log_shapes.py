@@ -291,6 +291,12 @@ def test_a_compressed_log_is_read_and_a_damaged_one_as_far_as_it_goes() -> None:
     assert not read(b"\x1f\x8b\x08\x00 no gzip at all").ok
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_a_log_that_a_windows_shell_has_saved(encoding: str) -> None:
+    text = f"\ufeff[  918.0] {XID}\r\n" if encoding == "utf-16-be" else f"[  918.0] {XID}\r\n"
+    assert [(e.code, e.message) for e in read(text.encode(encoding)).events] == [(79, XID)]
+
+
 def test_a_file_is_read_like_its_bytes() -> None:
     text = (f"[  918.0] {XID}\n" + "[  919.0] usb 1-1: new device\n" * 9_000 + "x" * 200_000).encode()
     context = LogContext(node=None, now=NOW, tz=UTC)
