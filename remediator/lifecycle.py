@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fleet.findings import ClearOn, IncidentState, Mode, Repair, Response, Step
-from fleet.scheduler import JobRecord, NodeState
+from fleet.scheduler import JobRecord, NodeRecord, NodeState
 from remediator.decisions import Act, Decision, Move, Settle, Wait
 from remediator.policy import Policy, next_rung
 from remediator.records import IncidentRecord, Outcome
@@ -145,7 +145,21 @@ def let_go(run: JobRun, why: str) -> Act:
     return Act(Step.REQUEUE, f"let go of job {run.job} ({why})", run, let_go=True)
 
 
-def _lost_cordon(s: Situation) -> Move | Wait | None:
+def _theirs(s: Situation, node: NodeRecord) -> Wait | Act:
+    """Somebody has put their own cordon in place of ours. For a while they may only look; after that the
+    node is theirs, and must not go on to count as one that we repair.
+    """
+    who = (node.reason.user if node.reason else None) or "somebody else"
+    told = f"the cordon is not ours any more ({who} replaced the reason)"
+    since = (node.reason.time if node.reason else None) or 0.0
+    if s.now - max(since, s.incident.state_since) > s.policy.verify_timeout_seconds:
+        return Act(
+            Step.HAND_OVER, f"{told} since {s.policy.verify_timeout_seconds:.0f} s: the node is theirs"
+        )
+    return Wait(f"{told}: hands off until it is gone")
+
+
+def _lost_cordon(s: Situation) -> Move | Wait | Act | None:
     """While we hold a node: is the cordon still there, and still ours?"""
     if s.node is None:
         return Wait("the scheduler does not tell the node's state: unknown, hands stay still")
@@ -154,10 +168,7 @@ def _lost_cordon(s: Situation) -> Move | Wait | None:
             return None
         if not s.node_is_fresh:
             return Wait("reading the node again after our last action")
-        who = (s.node.reason.user if s.node.reason else None) or "somebody else"
-        return Wait(
-            f"the cordon is not ours any more ({who} replaced the reason): hands off until it is gone"
-        )
+        return _theirs(s, s.node)
     if s.node.state in AWAY or not s.node_is_fresh:
         return Wait("reading the node again after our last action")
     return Move(

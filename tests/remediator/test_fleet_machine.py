@@ -500,3 +500,15 @@ def test_whatever_happens_to_a_fleet() -> None:
         print_blob=False,
     )
     run_state_machine_as_test(FleetMachine, settings=short)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(11, id="killed while a person's word is stored"),
+        pytest.param(202, id="the scheduler drains a node that a person has put back"),
+    ],
+)
+def test_walks_that_once_failed(seed: int) -> None:
+    walk(seed)

@@ -351,3 +351,14 @@ def test_what_asks_for_nothing_makes_no_incident(rig: Rig) -> None:
     rig.cluster.telemetry.brake_power("n01", 2, 86_400.0)
     rig.run_until(lambda: bool(rules(rig)), limit=700)
     assert not rig.incidents()
+
+
+def test_a_node_that_somebody_else_keeps_cordoned_is_theirs_after_a_while() -> None:
+    """Here the scheduler itself: a card is missing after the boot. It would use up a repair slot for ever."""
+    theirs = drained(ours=False)
+    assert isinstance(decide(verifying(node=theirs)), Wait)
+    late = decide(verifying(node=theirs, now=NOW + 3600))
+    assert isinstance(late, Act)
+    assert late.step is Step.HAND_OVER
+    just_now = replace(theirs, reason=replace(theirs.reason, time=NOW + 3500)) if theirs.reason else theirs
+    assert isinstance(decide(verifying(node=just_now, now=NOW + 3600)), Wait)
