@@ -20,6 +20,7 @@ class LogContext:
     - ``boot_id``: the boot that lines belong to which do not name one themselves.
     - ``accept_any_facility``: also believe kernel-transport records of other facilities. Only for
       injecting test events by writing to /dev/kmsg, whose facility the kernel forces away from 0.
+    - ``driver``: the NVIDIA driver's version; decides how the registers of an NVLink 5 error are laid out.
     """
 
     node: str | None
@@ -28,6 +29,7 @@ class LogContext:
     tz: tzinfo | None = None
     boot_id: str | None = None
     accept_any_facility: bool = False
+    driver: str | None = None
 
 
 ContextSource = LogContext | Callable[[], LogContext]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from collector.kernel_log.coalesce import Occurrence, Source
 from collector.kernel_log.firmware import FirmwareReports
+from collector.kernel_log.groups import Occurrence, Source
 from collector.kernel_log.record import LogRecord, Shape
 
 _TURNED_BACK_SECONDS = 5.0

@@ -12,14 +12,15 @@ from dataclasses import replace
 
 from collector.kernel_log import bodies
 from collector.kernel_log.bodies import Statement
-from collector.kernel_log.coalesce import WINDOW_SECONDS, Occurrence
+from collector.kernel_log.coalesce import WINDOW_SECONDS
 from collector.kernel_log.context import SOURCE, LogContext
 from collector.kernel_log.dmesg import split_uptime
-from collector.kernel_log.faults import parse_fault
+from collector.kernel_log.groups import Occurrence
 from collector.kernel_log.hosts import Host, Start
 from collector.kernel_log.opening import Opener, is_dull, is_plain
 from collector.kernel_log.record import LogRecord, Opened, Unreadable, canonical_boot_id
-from collector.kernel_log.xid import looks_like_fault, parse_sxid, parse_xid
+from collector.kernel_log.statements import complete_nvlink5, parse_body
+from collector.kernel_log.xid import looks_like_fault
 from fleet.identity import pci_join_key
 from fleet.observations import Event, EventKind, Problem, ProblemReason
 
@@ -145,7 +146,7 @@ class Interpreter:
             return [_problem(ProblemReason.PARTIAL, message, context, record.host, count=max(1, count))]
         inner = _REPEATED_INNER.match(record.text.strip())
         text = (split_uptime(inner["text"])[1] if inner is not None else record.text).strip()
-        statement = _parse(text)
+        statement = parse_body(text)
         if record.continued and not isinstance(statement, bodies.LostStart | bodies.LostPart):
             statement = None  # texts of users can hold a newline; nothing behind it is a record of its own
         if not record.trusted:
@@ -236,6 +237,7 @@ class Interpreter:
             host.last_aer = (record, event.fatal)
             if event.pci in host.foreign:
                 return []
+        event = complete_nvlink5(event, context.driver)
         if event.kind is EventKind.SXID:
             known, host.last_sxid = host.last_sxid, (record, event.pci, event.code)
             same = known is not None and known[1:] == (event.pci, event.code)
@@ -327,15 +329,6 @@ class Interpreter:
         missing = record.sequence - last - 1
         message = f"{missing} kernel records are missing before record {record.sequence}"
         return [_problem(ProblemReason.PARTIAL, message, context, record.host, count=missing)]
-
-
-def _parse(text: str) -> Statement | None:
-    """The statement of a body: its first line decides, except for the loss message, which spans three."""
-    first, _, rest = text.partition("\n")
-    statement = parse_xid(first) or parse_sxid(first)
-    if statement is None:
-        statement = parse_fault(text if first.startswith("NVRM: ") else first)
-    return None if isinstance(statement, bodies.Nothing) and looks_like_fault(rest) else statement
 
 
 def _within(earlier: LogRecord, later: LogRecord, seconds: float) -> bool:

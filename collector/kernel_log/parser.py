@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import BinaryIO
 
-from collector.kernel_log.coalesce import Coalescer, Group, Occurrence
+from collector.kernel_log.coalesce import Coalescer
 from collector.kernel_log.context import SOURCE, ContextSource, LogContext, resolve
+from collector.kernel_log.groups import Group, Occurrence
 from collector.kernel_log.interpret import Interpreter, Result
 from collector.kernel_log.opening import is_plain
 from collector.kernel_log.physical import file_blocks, split_blocks

@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 
 from collector.kernel_log.bodies import Malformed, Nothing, Sighting, Statement, blank_event, one_line
+from collector.kernel_log.nvlink5 import NVLINK5_CODES
 from fleet.identity import MigInstance, normalise_pci
 from fleet.observations import Event, EventKind, RecoveryAction
 
@@ -51,8 +52,12 @@ _NVLINK5 = re.compile(
     r"Link +(?P<link>-?\d{1,3})"
     r"(?: +\((?P<words>[^)]{0,256}))?"
 )
+# A dump without the words for unit and severity: its registers have to say them.
+_NVLINK5_DUMP = re.compile(
+    r"(?:\b(?P<severity>(?i:Non-?fatal|Fatal))\b.{0,40}?)?(?:\b[Ll]ink +(?P<link>-?\d{1,3})\b.{0,20}?)?"
+    r"\((?P<words>0[xX][0-9a-fA-F][^)]{0,256})"
+)
 _WORD = re.compile(r"0x[0-9a-f]{1,16}", re.A)
-NVLINK5_CODES = frozenset(range(144, 151))
 _NVLINK_CODE = 74
 _RECOVERY_CODE = 154
 # The new value counts only with its name behind it: a cut number may be the start of another.
@@ -120,7 +125,7 @@ def _with_details(event: Event, tail: str, *, torn: bool) -> Event:
     if event.code == _NVLINK_CODE:
         return _with_link(event, _NVLINK.search(said))
     if event.code in NVLINK5_CODES:
-        return _with_link(event, _NVLINK5.search(said))
+        return _with_link(event, _NVLINK5.search(said) or _NVLINK5_DUMP.search(said))
     return event
 
 
@@ -134,7 +139,7 @@ def _recovery_action(said: str) -> RecoveryAction:
 def _with_link(event: Event, match: re.Match[str] | None) -> Event:
     if match is None:
         return event
-    link = int(match["link"])
+    link = -1 if match["link"] is None else int(match["link"])
     severity = match["severity"]
     groups = match.groupdict()
     return replace(
