@@ -49,6 +49,7 @@ class Request:
     timeout_seconds: float
     inventory: Inventory | None = None
     folder: Path | None = None
+    driver: str | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -85,7 +86,6 @@ def collect(
 
     Exit 0: read, whatever it says. 1: nothing could be read. 2: bad usage.
     """
-    del driver  # accepted for every source; no source of this version needs it
     read = _SOURCES.get(source)
     if read is None:
         _refuse_source(source)
@@ -96,6 +96,7 @@ def collect(
     folder = Path(input_) if source == "nic" and input_ is not None and Path(input_).is_dir() else None
     request = Request(
         folder=folder,
+        driver=driver,
         node=node,
         now=time.time() if now is None else _parse_time("--now", now),
         boot_time=None if boot_time is None else _parse_time("--boot-time", boot_time),
@@ -113,7 +114,9 @@ def collect(
 
 def _read_kernel_log(request: Request) -> Reading:
     if request.data is not None:
-        context = LogContext(node=request.node, now=request.now, boot_time=request.boot_time)
+        context = LogContext(
+            node=request.node, now=request.now, boot_time=request.boot_time, driver=request.driver
+        )
         return read_kernel_log(request.data, context)
     return _read_ring_buffer(request)
 
@@ -130,7 +133,7 @@ def _read_ring_buffer(request: Request) -> Reading:
     if not lines and problems:
         return Reading(records=tuple(problems), ok=False)
     booted = request.now - time.monotonic() if request.boot_time is None else request.boot_time
-    context = LogContext(node=request.node, now=request.now, boot_time=booted)
+    context = LogContext(node=request.node, now=request.now, boot_time=booted, driver=request.driver)
     reading = read_kernel_log(b"\n".join(lines), context)
     return Reading(records=(*reading.records, *problems), ok=reading.ok)
 
