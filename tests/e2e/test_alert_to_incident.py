@@ -65,8 +65,12 @@ def test_only_places_and_intervals_differ_from_the_composition(stack: Stack) -> 
 
 
 def test_every_target_is_up_and_every_rule_evaluates(stack: Stack) -> None:
-    jobs = {series["metric"]["job"]: series["value"][1] for series in stack.query("sum by (job) (up)")}
-    assert jobs == {"dcgm": str(NODES), "sickbay-agent": str(NODES), "sickbay": "1"}
+    wanted = {"dcgm": str(NODES), "sickbay-agent": str(NODES), "sickbay": "1"}
+    wait_until(
+        lambda: {s["metric"]["job"]: s["value"][1] for s in stack.query("sum by (job) (up)")} == wanted,
+        timeout=60,
+        what=f"every target to be up: {wanted}",
+    )
     groups = stack.get("prometheus", "/api/v1/rules").json()["data"]["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     assert len(rules) > 30
