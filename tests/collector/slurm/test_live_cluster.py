@@ -64,4 +64,3 @@ def test_the_environment_changes_nothing(cluster: MiniSlurm, monkeypatch: pytest
     assert plain.jobs == hostile.jobs
     (job,) = plain.jobs
     assert (job.id, job.name, job.gpus, job.state) == ("1_[1-3]", "a|b", 2, "pending")
-
