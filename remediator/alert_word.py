@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from collector.alertmanager.reader import MONITORING_FAULTS
 from fleet.findings import Finding, Mode
 from rules.events import finding_id
 from rules.model import Catalogue
@@ -36,6 +37,10 @@ class AlertWord:
     @property
     def firing(self) -> bool:
         return self.status == "firing"
+
+    @property
+    def resolved(self) -> bool:
+        return self.status == "resolved"
 
 
 def read_alert(payload: Mapping[str, Any]) -> AlertWord:
@@ -75,6 +80,9 @@ def weigh_alert(
     epoch. ``watched``: we scrape the node ourselves.
     """
     hint = f"alert {alert.name} ({alert.status}) is a hint: what sickbay itself sees of {node} decides"
+    if alert.name in MONITORING_FAULTS:
+        # Grafana lends such an alert all labels of the rule that it could not evaluate.
+        return f"alert {alert.name} is about the monitoring of {node}, which is unknown then: not used"
     rule = catalogue.by_id.get(str(alert.labels.get("rule")))
     if rule is None or rule.when is None or not rule.finds or rule.id in disabled:
         return hint

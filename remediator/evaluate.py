@@ -202,8 +202,12 @@ class Evaluator:
             # Whether we watch this node ourselves is known with the first evaluation of our own. If none
             # comes, Prometheus' eyes are all there are.
             return None
-        if not alert.firing:
+        if alert.resolved:
             self._resolved(tx, node, alert)
+            return 0, None
+        if not alert.firing:
+            text = f"alert {alert.name} on {node}: {alert.status!r} is neither firing nor resolved: not used"
+            self._note(tx, node, text, alert=told)
             return 0, None
         contact = tx.agent(node) or self._world.contact(node)
         sight = self._world.sight

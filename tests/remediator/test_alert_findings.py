@@ -236,3 +236,28 @@ def test_an_alert_does_not_wait_for_eyes_that_never_open(tmp_path: Path) -> None
     rig.tick(10)
     assert len(findings(rig)) == 1
     rig.close()
+
+
+@pytest.mark.parametrize("name", ["DatasourceNoData", "DatasourceError"])
+def test_grafanas_faults_of_the_monitoring_are_no_faults_of_the_node(rig: Rig, name: str) -> None:
+    """They carry all labels of the rule that could not be evaluated, ours among them."""
+    post(rig, alert(rig, alertname=name))
+    rig.tick(5)
+    assert not findings(rig, ended=True)
+    assert "about the monitoring" in rig.app.service.why("n02")["notes"][-1]["reason"]
+
+
+@pytest.mark.parametrize("status", ["suppressed", None, 7])
+def test_a_word_that_is_no_state_neither_begins_nor_resolves(rig: Rig, status: Any) -> None:
+    rig.app.service.hold("n02", author="alice", reason="wait", expires_in_seconds=None)
+    firing = alert(rig)
+    post(rig, {**firing, "status": status})
+    rig.tick(3)
+    assert not findings(rig, ended=True)
+    post(rig, firing)
+    rig.tick(3)
+    post(rig, {**firing, "status": status, "annotations": {"again": "1"}})
+    post(rig, {**firing, "status": f"{status}!"})
+    rig.tick(3)
+    (stored,) = findings(rig)
+    assert "resolved_at" not in stored.finding.evidence
